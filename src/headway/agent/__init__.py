@@ -1,0 +1,1 @@
+"""What runs inside a job's process: the recorder (standard library only)."""

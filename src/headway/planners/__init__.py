@@ -1,0 +1,1 @@
+"""Who goes where and when: planners and queue policies, one module a leaf."""

@@ -1,0 +1,1 @@
+"""How Headway learns about machines and jobs."""

@@ -1,0 +1,1 @@
+"""Where the time went. Reports return data; the command line and the pages show it."""

@@ -1,0 +1,1 @@
+"""Fakes and conformance checks that ship with Headway; only tests import them."""
