@@ -1,1 +1,1 @@
-"""Time itself: one deterministic event loop, shared resources, and the loop that drives a policy."""
+"""Time itself: one deterministic event loop, shared resources, and drive(policy, world)."""

@@ -1,0 +1,86 @@
+"""What the user gave: one command and what it asks for."""
+
+import posixpath
+import re
+import shlex
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from headway.core.noun import Noun
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Seconds = Annotated[float, Field(gt=0)]
+Bytes = Annotated[int, Field(gt=0)]
+
+_RUNNER = re.compile(r"^(python|pypy)[\d.]*$")
+_SCRIPT = re.compile(r"\.(py|sh|R|jl)$")
+
+
+class Job(Noun):
+    """A shell command with its folder and the resources it asks for; None means not said.
+
+    `threads` is a count the user pinned; `cores` defaults to it. `env` holds only values that the
+    job file itself states. `group` members start together, `after` names jobs that must end ok
+    first. `line` is the line of the job file, 0 where there is none.
+    """
+
+    name: Name
+    command: Annotated[str, Field(min_length=1)]
+    folder: str
+    memory_bytes: Bytes | None = None
+    gpu_memory_bytes: Bytes | None = None
+    cores: Annotated[int, Field(ge=1)] | None = None
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None
+    timeout_s: Seconds | None = None
+    stall_timeout_s: Seconds | None = None
+    retries: Annotated[int, Field(ge=0, le=100)] = 0
+    env: tuple[tuple[str, str], ...] = ()
+    after: tuple[Name, ...] = ()
+    group: Name | None = None
+    mode: Literal["alone", "shared"] = "shared"
+    line: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _threads_fit_cores(self) -> Self:
+        if self.threads and self.cores and self.threads < self.cores:
+            raise ValueError(f"cores={self.cores} is more than threads={self.threads}")
+        return self
+
+    @property
+    def script(self) -> str:
+        """What the command runs, without its arguments: the key under which peaks are learnt.
+
+        >>> Job(name="a", command="OMP_NUM_THREADS=1 python -u train.py --lr 1", folder="/x").script
+        '/x/train.py'
+        """
+        return script_of(self.command, self.folder)
+
+
+class Jobs(Noun):
+    """The list as it stands in jobs.json, in the order of the file."""
+
+    source: str
+    jobs: tuple[Job, ...]
+
+
+def script_of(command: str, folder: str) -> str:
+    """The script or module or program that a shell command runs, as far as its words tell."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:
+        return command
+    while words and re.match(r"^[A-Za-z_]\w*=", words[0]):
+        words.pop(0)
+    for index, word in enumerate(words):
+        if word == "-m" and index + 1 < len(words):
+            return "-m " + words[index + 1]
+        if _SCRIPT.search(word):
+            return posixpath.normpath(posixpath.join(folder, word))
+        if index == 0 and not _RUNNER.match(posixpath.basename(word)):
+            runner = word
+            if runner in {"cd", "sh", "bash", "env", "nice", "time", "timeout", "torchrun"}:
+                continue
+            return runner
+    return command

@@ -1,0 +1,80 @@
+"""Everything the user owns: hosts, devices, and the ways a device can be shared."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from headway.core.noun import Noun
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Device(Noun):
+    """One accelerator, or a part of one, that jobs can be given whole.
+
+    `memory_bytes` is None where the driver does not say: unknown is never taken for free.
+    """
+
+    index: Count
+    kind: Literal["gpu"] = "gpu"
+    name: str
+    uuid: str
+    memory_bytes: int | None
+    used_bytes: int | None
+    users: tuple[str, ...] = ()
+
+
+class SharingWay(Noun):
+    """A way of sharing this machine: usable, or the reason why not, in words."""
+
+    name: str
+    usable: bool
+    reason: str
+
+
+class ForeignUse(Noun):
+    """What others take of this machine: average busy cores over `window_s`, and memory."""
+
+    cores: Annotated[float, Field(ge=0)]
+    memory_bytes: Count
+    window_s: Annotated[float, Field(ge=0)]
+    busiest: tuple[str, ...] = ()
+
+
+class Host(Noun):
+    """One computer as this process may use it.
+
+    `cores` are the ids we may run on (affinity and cpusets); `quota_cores` is a time quota of a
+    cgroup where one is set; `memory_bytes` is the smaller of the RAM and every cgroup limit above
+    us, and `memory_source` says which it was.
+    """
+
+    name: str
+    boot_id: str
+    cores: Annotated[tuple[int, ...], Field(min_length=1)]
+    quota_cores: float | None
+    memory_bytes: Annotated[int, Field(gt=0)]
+    memory_source: str
+    model: str = ""
+
+
+class Machine(Noun):
+    """The hosts and devices jobs can be placed on, with what others use of them."""
+
+    hosts: Annotated[tuple[Host, ...], Field(min_length=1)]
+    devices: tuple[Device, ...] = ()
+    ways: tuple[SharingWay, ...] = ()
+    foreign: ForeignUse = ForeignUse(cores=0.0, memory_bytes=0, window_s=0.0)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def host(self) -> Host:
+        """The computer Headway runs on."""
+        return self.hosts[0]
+
+    @property
+    def usable_cores(self) -> int:
+        """Whole cores that jobs can be placed on: the allowed ones, within the quota, 1 or more."""
+        quota = self.host.quota_cores
+        allowed = len(self.host.cores)
+        return allowed if quota is None else max(1, min(allowed, int(quota)))

@@ -1,0 +1,101 @@
+"""Spans and counters on lanes: one format for what was simulated, measured or imported.
+
+`timeline.jsonl` starts with a header, then one span a line; `counters.jsonl` holds one reading a
+line. Lanes are paths (``host/core1``). Times are integer ns since the timeline's start.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from headway.core.errors import BadFile
+from headway.core.noun import Noun, explain
+
+Kind = Literal["compute", "comm", "copy", "wait", "host", "io", "queue", "idle", "fault"]
+Source = Literal["simulated", "measured", "imported"]
+
+
+class Header(Noun):
+    """First line of a timeline; `epoch_ns` is the wall clock at t = 0, where there is one."""
+
+    source: Source
+    unit: Literal["ns"] = "ns"
+    lanes: tuple[str, ...] = ()
+    epoch_ns: int | None = None
+
+
+class Span(Noun):
+    """Something that took `d` ns from `t` on a lane."""
+
+    t: int
+    d: Annotated[int, Field(ge=0)]
+    lane: str
+    kind: Kind
+    name: str
+    job: int | None = None
+    step: int | None = None
+    id: int | None = None
+    deps: tuple[int, ...] = ()
+    args: dict[str, Any] = {}
+
+
+class Timeline(Noun):
+    """A header and its spans, in the order they were written."""
+
+    header: Header
+    spans: tuple[Span, ...]
+
+    def lines(self) -> Iterator[str]:
+        """The timeline's file, line by line."""
+        yield self.header.to_json()
+        for span in self.spans:
+            yield span_line(span)
+
+    def chrome_events(self) -> list[dict[str, Any]]:
+        """Chrome trace events ("X", microseconds), which Perfetto opens."""
+        lanes = {lane: number for number, lane in enumerate(sorted({s.lane for s in self.spans}))}
+        names = [
+            {"ph": "M", "name": "thread_name", "pid": 0, "tid": number, "args": {"name": lane}}
+            for lane, number in lanes.items()
+        ]
+        return names + [
+            {
+                "ph": "X",
+                "name": span.name,
+                "cat": span.kind,
+                "ts": span.t / 1000,
+                "dur": span.d / 1000,
+                "pid": 0,
+                "tid": lanes[span.lane],
+                "args": span.args,
+            }
+            for span in self.spans
+        ]
+
+
+def span_line(span: Span) -> str:
+    """One span as a line of JSON, without the fields that say nothing."""
+    return json.dumps(span.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
+
+
+def read_timeline(lines: Iterable[str], *, source: str) -> Timeline:
+    """The timeline of a file; a last line that was cut short by a crash is left out.
+
+    Raises:
+        BadFile: The header or a line before the last cannot be read; the line is named.
+    """
+    rows = [line for line in lines if line.strip()]
+    if not rows:
+        raise BadFile(f"{source}: empty, expected a timeline header.")
+    header = Header.from_json(rows[0], source=f"{source}:1")
+    spans = []
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            spans.append(Span.model_validate_json(row))
+        except ValidationError as error:
+            if number == len(rows) and not row.endswith("}\n"):
+                break
+            raise BadFile(f"{source}:{number}: {explain(error)}") from None
+    return Timeline(header=header, spans=tuple(spans))

@@ -1,0 +1,206 @@
+"""What a policy sees: the queue and the machine's free room.
+
+Updated per event, never rebuilt: every method here costs O(1), or O(log n) for the queue's order.
+A policy only reads; worlds call the methods below the line.
+"""
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from headway.core.job import Job
+from headway.core.machine import Machine
+from headway.core.plan import Placement
+from headway.core.policy import FINAL, Outcome, Share, Status
+
+
+@dataclass(slots=True)
+class JobState:
+    """One job as it stands now. Times are ns on the driver's clock, memory is bytes."""
+
+    index: int
+    job: Job
+    placement: Placement
+    status: Status = "waiting"
+    attempt: int = 0
+    share: Share | None = None
+    threads: int | None = None  # of the first attempt: a retry gets the same count again
+    reserved_bytes: int | None = None  # corrected reservation for the next attempt
+    retries: int = 0
+    oom_retries: int = 0
+    stops: int = 0  # times the memory guard stopped it
+    started_ns: int | None = None
+    phase: str = "start-up"
+    steps: int | None = None
+    step_ns: float | None = None
+    last_step_ns: int | None = None
+    resident_bytes: int = 0
+    peak_bytes: int = 0
+    cores_used: float = 0.0
+    processes: int = 0
+    stalled_mark: bool = False
+    stopping: bool = False
+    confined: bool = False
+    wait_reason: str = ""
+    outcome: Outcome | None = None
+    cause: str = ""
+    missing: set[str] = field(default_factory=set)  # predecessors that have not ended ok yet
+
+    @property
+    def final(self) -> bool:
+        """True once the job has its last word."""
+        return self.status in FINAL
+
+
+@dataclass(slots=True)
+class View:
+    """The queue, the running set, and what is free.
+
+    `capacity_bytes` is what jobs may use in all; `foreign_bytes` and `foreign_cores` are what
+    others use of the machine now. `draining` forbids new starts (the user pressed Ctrl-C).
+    """
+
+    machine: Machine
+    states: list[JobState]
+    t: int = 0
+    waiting: list[int] = field(default_factory=list)  # sorted: the order of the file
+    running: dict[int, JobState] = field(default_factory=dict)
+    free_cores: set[int] = field(default_factory=set)
+    free_devices: set[int] = field(default_factory=set)
+    reserved_bytes: int = 0
+    foreign_bytes: int = 0
+    foreign_cores: float = 0.0
+    draining: bool = False
+    unsettled: int = 0
+    groups: dict[str, list[int]] = field(default_factory=dict)
+    by_name: dict[str, int] = field(default_factory=dict)
+    followers: dict[str, list[int]] = field(default_factory=dict)
+    peaks: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    step_counts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], placements: Sequence[Placement], machine: Machine) -> "View":
+        """The view before the first event: nothing waits yet, everything is free."""
+        states = [
+            JobState(index, job, placement, missing=set(job.after))
+            for index, (job, placement) in enumerate(zip(jobs, placements, strict=True))
+        ]
+        view = cls(
+            machine=machine,
+            states=states,
+            free_cores=set(machine.host.cores),
+            free_devices={device.index for device in machine.devices},
+            foreign_bytes=machine.foreign.memory_bytes,
+            foreign_cores=machine.foreign.cores,
+            unsettled=len(states),
+        )
+        for state in states:
+            view.by_name[state.job.name] = state.index
+            if state.job.group is not None:
+                view.groups.setdefault(state.job.group, []).append(state.index)
+            for name in state.job.after:
+                view.followers.setdefault(name, []).append(state.index)
+        return view
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory that all jobs together may use: the limit, less 5% for the system."""
+        # 5%: kernel, page tables and the guard's reaction time; below it Linux starts to reclaim
+        # file pages of running jobs, which shows as slow steps long before anything is killed.
+        return int(self.machine.host.memory_bytes * 0.95)
+
+    @property
+    def free_bytes(self) -> int:
+        """What may still be reserved: capacity less others' use and what is reserved."""
+        return self.capacity_bytes - self.foreign_bytes - self.reserved_bytes
+
+    def peak_of_script(self, script: str) -> int | None:
+        """95th percentile (nearest rank) of the peaks of ended attempts of one script, bytes."""
+        peaks = self.peaks.get(script)
+        return peaks[ceil(0.95 * len(peaks)) - 1] if peaks else None
+
+    # --- below: called by worlds only ------------------------------------------------------------
+
+    def arrive(self, index: int) -> None:
+        """A job joins the queue, in the order of the file."""
+        insort(self.waiting, index)
+
+    def leave_queue(self, index: int) -> None:
+        """A job that waited does not any more."""
+        place = bisect_left(self.waiting, index)
+        if place < len(self.waiting) and self.waiting[place] == index:
+            del self.waiting[place]
+
+    def start(self, index: int, share: Share, t: int) -> JobState:
+        """A job leaves the queue and takes its share."""
+        state = self.states[index]
+        self.leave_queue(index)
+        state.status, state.share, state.started_ns = "running", share, t
+        state.attempt += 1
+        state.threads = share.threads if state.threads is None else state.threads
+        state.phase, state.steps, state.step_ns, state.last_step_ns = "start-up", None, None, None
+        state.resident_bytes = state.peak_bytes = state.processes = 0
+        state.cores_used = 0.0
+        state.stalled_mark = state.stopping = state.confined = False
+        state.wait_reason, state.outcome, state.cause = "", None, ""
+        self.running[index] = state
+        if share.cores is not None:
+            self.free_cores.difference_update(share.cores)
+        self.free_devices.difference_update(share.devices)
+        self.reserved_bytes += share.reserved_bytes
+        return state
+
+    def reserve(self, index: int, reserved_bytes: int) -> None:
+        """The reservation of a running job changes."""
+        state = self.states[index]
+        assert state.share is not None
+        self.reserved_bytes += reserved_bytes - state.share.reserved_bytes
+        state.share = replace(state.share, reserved_bytes=reserved_bytes)
+
+    def end(self, index: int, outcome: Outcome) -> None:
+        """A running job's attempt ended; its share is free again."""
+        state = self.running.pop(index)
+        share = state.share
+        assert share is not None
+        if share.cores is not None:
+            taken = {c for other in self.running.values() for c in _pinned(other)}
+            self.free_cores.update(set(share.cores) - taken)
+        self.free_devices.update(share.devices)
+        self.reserved_bytes -= share.reserved_bytes
+        state.outcome, state.share = outcome, None
+        if outcome.peak_bytes:
+            state.peak_bytes = max(state.peak_bytes, outcome.peak_bytes)
+        if outcome.status in ("ok", "oom") and state.peak_bytes:
+            insort(self.peaks[state.job.script], state.peak_bytes)
+        if outcome.status == "ok" and state.steps:
+            insort(self.step_counts[state.job.script], state.steps)
+
+    def requeue(self, index: int, reserved_bytes: int | None, reason: str) -> None:
+        """An ended job waits for another attempt."""
+        state = self.states[index]
+        state.status, state.wait_reason = "waiting", reason
+        state.reserved_bytes = reserved_bytes
+        self.arrive(index)
+
+    def settle(self, index: int, status: Status, cause: str) -> list[int]:
+        """A job has its last word; returns the jobs that waited for this one alone.
+
+        Where it did not end ok, those are settled as cancelled by the caller.
+        """
+        state = self.states[index]
+        self.leave_queue(index)
+        state.status, state.cause, state.wait_reason = status, cause, ""
+        self.unsettled -= 1
+        freed = []
+        for follower in self.followers.get(state.job.name, ()):
+            other = self.states[follower]
+            other.missing.discard(state.job.name)
+            if not other.final and (status != "ok" or not other.missing):
+                freed.append(follower)
+        return freed
+
+
+def _pinned(state: JobState) -> Iterable[int]:
+    return state.share.cores or () if state.share else ()

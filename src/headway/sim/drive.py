@@ -1,0 +1,31 @@
+"""The one loop that lets a policy drive a world, simulated or real."""
+
+from collections.abc import Callable
+
+from headway.core.policy import Event, Policy, World
+from headway.core.view import View
+
+
+def drive(
+    policy: Policy, world: World, *, watch: Callable[[Event, View], None] | None = None
+) -> None:
+    """Until the world has nothing left to wait for: take an event, decide, act.
+
+    The world journals what it performs; the policy's memory goes with it whenever it changed.
+
+    Args:
+        policy: Decides; pure.
+        world: Acts; its `next` blocks in real worlds and jumps in simulated ones.
+        watch: Called after each event has been answered, to show progress.
+    """
+    recalled = world.recall()
+    memory = policy.start(world.view) if recalled is None else recalled
+    while (event := world.next()) is not None:
+        kept = memory
+        memory, actions = policy.decide(memory, event, world.view)
+        for action in actions:
+            world.perform(action)
+        if memory is not kept:
+            world.remember(memory)
+        if watch is not None:
+            watch(event, world.view)
