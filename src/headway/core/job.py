@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from headway.core.environment import Environment
 from headway.core.noun import Noun
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -59,9 +60,13 @@ class Job(Noun):
 
 
 class Jobs(Noun):
-    """The list as it stands in jobs.json, in the order of the file."""
+    """The list as it stands in jobs.json, in the order of the file.
+
+    `environment` is the fingerprint of the caller's variables when the run was made.
+    """
 
     source: str
+    environment: Environment | None = None
     jobs: tuple[Job, ...]
 
 

@@ -42,8 +42,9 @@ StopHow = Literal["memory", "timeout", "stall", "cancel", "interrupt"]
 class Outcome:
     """How an attempt ended.
 
-    `status` is the word it would be settled with; `cause` says why in words. `retry_helps` is
-    False where a larger reservation cannot change the outcome (a limit the user set).
+    `status` is the word it would be settled with; `cause` says why in words. `stopped` is how
+    Headway itself ended it, if it did. `retry_helps` is False where a larger reservation cannot
+    change the outcome (a limit the user set).
     """
 
     status: Status
@@ -52,6 +53,7 @@ class Outcome:
     signal: int | None = None
     peak_bytes: int | None = None
     retry_helps: bool = True
+    stopped: StopHow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,25 @@ from math import ceil
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Placement
-from headway.core.policy import FINAL, Outcome, Share, Status
+from headway.core.policy import (
+    FINAL,
+    Action,
+    Arrived,
+    Event,
+    Exited,
+    Outcome,
+    Phase,
+    Reserve,
+    Reshare,
+    Retry,
+    Settle,
+    Share,
+    Start,
+    Status,
+    Stop,
+    Tick,
+    Wait,
+)
 
 
 @dataclass(slots=True)
@@ -39,10 +57,13 @@ class JobState:
     resident_bytes: int = 0
     peak_bytes: int = 0
     cores_used: float = 0.0
+    busy_threads: int | None = None  # threads of its busiest process that really compute
     processes: int = 0
+    quiet_since_ns: int | None = None  # neither a step nor CPU time since then
     stalled_mark: bool = False
     stopping: bool = False
     confined: bool = False
+    queued: bool = False
     wait_reason: str = ""
     outcome: Outcome | None = None
     cause: str = ""
@@ -91,7 +112,10 @@ class View:
             machine=machine,
             states=states,
             free_cores=set(machine.host.cores),
-            free_devices={device.index for device in machine.devices},
+            # A device of which we cannot tell that it is empty is not free.
+            free_devices={
+                d.index for d in machine.devices if d.used_bytes is not None and not d.users
+            },
             foreign_bytes=machine.foreign.memory_bytes,
             foreign_cores=machine.foreign.cores,
             unsettled=len(states),
@@ -123,15 +147,51 @@ class View:
 
     # --- below: called by worlds only ------------------------------------------------------------
 
+    def apply(self, word: Event | Action, t: int) -> list[int]:
+        """Let the view say what happened or was done; the same for live words and journalled ones.
+
+        Returns the jobs that a Settle concerns next (see `settle`), else nothing.
+        """
+        self.t = max(self.t, t)
+        match word:
+            case Start(job, share):
+                self.start(job, share, t)
+            case Exited(_, job, outcome):
+                self.end(job, outcome)
+            case Retry(job, reserved_bytes, reason, counts):
+                self.requeue(job, reserved_bytes, reason)
+                self.states[job].retries += counts == "retry"
+                self.states[job].oom_retries += counts == "oom"
+            case Settle(job, status, cause):
+                return self.settle(job, status, cause)
+            case Arrived(_, job):
+                self.arrive(job)
+            case Reserve(job, reserved_bytes):
+                self.reserve(job, reserved_bytes)
+            case Stop(job, how, reason):
+                state = self.states[job]
+                state.stopping, state.cause = True, reason
+                state.stops += how == "memory"
+            case Reshare(job, cores, reason):
+                self.confine(job, cores, reason)
+            case Phase(_, job, phase):
+                self.states[job].phase = phase
+            case Wait(job, reason):
+                self.states[job].wait_reason = reason
+            case Tick():
+                pass
+        return []
+
     def arrive(self, index: int) -> None:
         """A job joins the queue, in the order of the file."""
         insort(self.waiting, index)
+        self.states[index].queued = True
 
     def leave_queue(self, index: int) -> None:
         """A job that waited does not any more."""
-        place = bisect_left(self.waiting, index)
-        if place < len(self.waiting) and self.waiting[place] == index:
-            del self.waiting[place]
+        if self.states[index].queued:
+            del self.waiting[bisect_left(self.waiting, index)]
+            self.states[index].queued = False
 
     def start(self, index: int, share: Share, t: int) -> JobState:
         """A job leaves the queue and takes its share."""
@@ -142,7 +202,7 @@ class View:
         state.threads = share.threads if state.threads is None else state.threads
         state.phase, state.steps, state.step_ns, state.last_step_ns = "start-up", None, None, None
         state.resident_bytes = state.peak_bytes = state.processes = 0
-        state.cores_used = 0.0
+        state.cores_used, state.busy_threads, state.quiet_since_ns = 0.0, None, None
         state.stalled_mark = state.stopping = state.confined = False
         state.wait_reason, state.outcome, state.cause = "", None, ""
         self.running[index] = state
@@ -158,6 +218,14 @@ class View:
         assert state.share is not None
         self.reserved_bytes += reserved_bytes - state.share.reserved_bytes
         state.share = replace(state.share, reserved_bytes=reserved_bytes)
+
+    def confine(self, index: int, cores: tuple[int, ...], reason: str) -> None:
+        """A running job is held to these cores from now on."""
+        state = self.states[index]
+        assert state.share is not None
+        state.share = replace(state.share, cores=cores)
+        state.confined, state.cause = True, reason
+        self.free_cores.difference_update(cores)
 
     def end(self, index: int, outcome: Outcome) -> None:
         """A running job's attempt ended; its share is free again."""

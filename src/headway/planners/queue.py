@@ -1,0 +1,382 @@
+"""The queue policy of every fixed mode: in the order of the file, as far as there is room.
+
+Memory. A job reserves the larger of what it declared, the 95th percentile of ended attempts of the
+same script, and a fair share of the memory not reserved yet (free memory over free slots), until
+its first steps, or five seconds of steady memory where steps cannot be seen; from then on the
+larger of declared, percentile and its own peak with a margin. When the host runs low the newest job
+stops, waits for room with a corrected reservation, and runs again.
+
+Order. A job that does not fit may be overtaken, but only `patience` times: then nothing new starts
+before it (packing with ageing, so that a wide job is never starved by small ones).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+from headway.core.policy import (
+    Action,
+    Arrived,
+    Event,
+    Exited,
+    Memory,
+    MemoryPressure,
+    Policy,
+    Reserve,
+    Reshare,
+    Retry,
+    Settle,
+    Share,
+    Start,
+    Stop,
+    Tick,
+    Wait,
+)
+from headway.core.units import show_bytes, show_seconds
+from headway.core.view import JobState, View
+
+# A peak of the first steps grows a little later (allocator, evaluation): measured MLP, LSTM and
+# loader jobs stay within 8% of it; a reservation that is too small costs a stopped job.
+PEAK_MARGIN = 1.15
+# After an out-of-memory the true need is unknown, only that it was more than what was there.
+OOM_FACTOR = 1.3
+# Nothing known about a job and less than this part of an equal share left: starting it would only
+# make the guard stop it during its imports.
+SLIVER = 0.25
+LOOKAHEAD = 256
+
+
+class Queue(Policy):
+    """First come, first served, with room for what fits beside.
+
+    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit); `pin` gives each
+    job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
+    `oom_retries` bounds how often an out-of-memory is tried again.
+    """
+
+    slots: Annotated[int, Field(ge=1)] | None = None
+    pin: bool = False
+    admit: bool = True
+    patience: Annotated[int, Field(ge=0)] = 16
+    oom_retries: Annotated[int, Field(ge=0)] = 2
+
+    def start(self, view: View) -> Memory:
+        """Nobody has been overtaken yet."""
+        return {"blocked": None, "overtaken": 0}
+
+    def decide(self, memory: Memory, event: Event, view: View) -> tuple[Memory, Sequence[Action]]:
+        """Answer one event; see the module's text for the rules."""
+        if isinstance(event, MemoryPressure):
+            return memory, list(self._relieve(view, event.free_bytes))
+        actions: list[Action] = []
+        if isinstance(event, Exited):
+            actions.append(self._after(view.states[event.job], event, view))
+        elif isinstance(event, Arrived):
+            reason = self._never_fits(view.states[event.job], view)
+            if reason:
+                return memory, [Settle(event.job, "infeasible", reason)]
+        elif isinstance(event, Tick):
+            for state in view.running.values():
+                actions.extend(self._look_after(state, view))
+        if not view.draining:
+            memory, starts = self._fill(memory, view)
+            actions.extend(starts)
+        return memory, actions
+
+    # --- who starts ------------------------------------------------------------------------------
+
+    def _fill(self, memory: Memory, view: View) -> tuple[Memory, list[Action]]:
+        actions: list[Action] = []
+        room = self._room(view)
+        blocked: int | None = None
+        overtaken = 0
+        tried: set[str] = set()
+        for index in view.waiting[:LOOKAHEAD]:
+            if room.full:
+                break
+            state = view.states[index]
+            group = state.job.group
+            if group is not None and group in tried:
+                continue
+            members = [state]
+            if group is not None:
+                tried.add(group)
+                members = [
+                    m for m in map(view.states.__getitem__, view.groups[group]) if not m.final
+                ]
+            shares, reason = self._shares(members, room, view)
+            if shares:
+                actions.extend(
+                    Start(member.index, share)
+                    for member, share in zip(members, shares, strict=True)
+                )
+                overtaken += blocked is not None
+                continue
+            if state.wait_reason != reason:
+                actions.append(Wait(index, reason))
+            if blocked is None:
+                blocked = index
+                overtaken = memory["overtaken"] if memory["blocked"] == index else 0
+            if overtaken >= self.patience:
+                break
+        new = {"blocked": blocked, "overtaken": overtaken}
+        return (memory if new == memory or blocked is None else new), actions
+
+    def _room(self, view: View) -> "_Room":
+        slots = self.slots
+        if slots is not None and slots > 1:
+            # Others' work counts once it lasts: the view's figure is an average over seconds.
+            slots = max(1, slots - int(view.foreign_cores + 0.25))
+        used = sum(self._width(state) for state in view.running.values())
+        return _Room(
+            slots=None if slots is None else max(0, slots - used),
+            cores=sorted(view.free_cores),
+            devices=sorted(view.free_devices),
+            bytes=view.free_bytes,
+            running=len(view.running),
+            exclusive=any(s.share is not None and s.share.alone for s in view.running.values()),
+        )
+
+    def _width(self, state: JobState) -> int:
+        """Slots that a job takes."""
+        return 1 if self.slots == 1 else state.placement.cores or 1
+
+    def _shares(
+        self, members: list[JobState], room: "_Room", view: View
+    ) -> tuple[list[Share], str]:
+        """Shares for all members together, or none and the reason in words; takes the room."""
+        trial = room.copy()
+        shares = []
+        for state in members:
+            if not state.queued:
+                return [], f"waits until all of group {state.job.group} can start"
+            share, reason = self._share(state, trial, view)
+            if share is None:
+                return [], reason
+            shares.append(share)
+        room.become(trial)
+        return shares, ""
+
+    def _share(self, state: JobState, room: "_Room", view: View) -> tuple[Share | None, str]:
+        width = self._width(state)
+        if room.exclusive or (state.placement.alone and room.running):
+            return None, "waits to have the machine to itself"
+        if room.slots is not None and width > room.slots and room.running:
+            return None, f"waits for {width} free cores" if width > 1 else "waits for a free core"
+        if state.placement.devices > len(room.devices):
+            return None, f"waits for {state.placement.devices} free GPUs"
+        pinned: tuple[int, ...] | None = None
+        if self.pin:
+            pinned = tuple(room.cores[:width])
+            if len(pinned) < width:
+                return None, f"waits for {width} cores of its own"
+        reserved = self._reservation(state, room, view) if self.admit else 0
+        if self.admit:
+            reason = self._short_of_memory(state, reserved, room, view)
+            if reason:
+                return None, reason
+        share = Share(
+            cores=pinned,
+            threads=state.threads if state.attempt else state.placement.threads,
+            reserved_bytes=reserved,
+            cap_bytes=reserved if state.placement.cap_memory else None,
+            devices=tuple(room.devices[: state.placement.devices]),
+            alone=state.placement.alone,
+        )
+        room.take(share, width)
+        return share, ""
+
+    def _short_of_memory(self, state: JobState, reserved: int, room: "_Room", view: View) -> str:
+        """Why a job has to wait for memory, or an empty string."""
+        free = show_bytes(max(0, room.bytes))
+        declared = state.job.memory_bytes or 0
+        if not room.running:
+            # Alone it may try with less than a learnt or corrected figure, never with less than
+            # what the user said it needs.
+            if declared <= room.bytes:
+                return ""
+            others = show_bytes(view.foreign_bytes)
+            return f"waits for {show_bytes(declared)} of memory: {free} free, others use {others}"
+        known = state.reserved_bytes or declared or view.peak_of_script(state.job.script)
+        if reserved > room.bytes:
+            return f"waits for {show_bytes(reserved)} of memory: {free} free"
+        if not known and reserved < SLIVER * view.capacity_bytes / (self.slots or 1):
+            return f"waits for memory: {free} free, and its need is not known yet"
+        return ""
+
+    def _reservation(self, state: JobState, room: "_Room", view: View) -> int:
+        """Bytes to reserve at the start; a declared cap is kept exactly as declared."""
+        if state.reserved_bytes is not None:
+            return state.reserved_bytes
+        if state.placement.cap_memory and state.job.memory_bytes is not None:
+            return state.job.memory_bytes
+        slots = room.slots if room.slots else 1
+        fair = max(0, room.bytes) * self._width(state) // max(slots, self._width(state))
+        peak = view.peak_of_script(state.job.script) or 0
+        return max(state.job.memory_bytes or 0, int(peak * PEAK_MARGIN), fair)
+
+    def _never_fits(self, state: JobState, view: View) -> str:
+        """Why a job, or one of those it starts together with, can never be placed here."""
+        reason = self._one_never_fits(state, view)
+        for index in view.groups.get(state.job.group or "", ()):
+            other = view.states[index]
+            if not reason and other is not state and not other.final:
+                reason = self._one_never_fits(other, view)
+                reason = reason and f"starts together with {other.job.name}, which {reason}"
+        return reason
+
+    def _one_never_fits(self, state: JobState, view: View) -> str:
+        host, job = view.machine.host, state.job
+        cores, devices = view.machine.usable_cores, len(view.machine.devices)
+        if job.cores is not None and job.cores > cores:
+            return f"needs {job.cores} cores, this machine has {cores}; lower cores="
+        if job.memory_bytes is not None and job.memory_bytes > view.capacity_bytes:
+            return (
+                f"needs {show_bytes(job.memory_bytes)}, this machine has "
+                f"{show_bytes(view.capacity_bytes)} for jobs ({host.memory_source}); lower memory="
+            )
+        if (job.gpus or 0) > devices:
+            return f"needs {job.gpus} GPUs, {devices} are visible here"
+        if job.gpu_memory_bytes is not None and not job.gpus:
+            return self._no_device_memory(job.gpu_memory_bytes, view)
+        if job.group is not None and self.slots is not None:
+            width = sum(self._width(view.states[index]) for index in view.groups[job.group])
+            if width > self.slots:
+                return f"group {job.group} needs {width} cores at once, {self.slots} run at once"
+        return ""
+
+    def _no_device_memory(self, needed_bytes: int, view: View) -> str:
+        largest = max((device.memory_bytes or 0 for device in view.machine.devices), default=0)
+        if needed_bytes <= largest:
+            return "asks for a part of a GPU, which this version does not share; write gpus=1"
+        have = f"the largest has {show_bytes(largest)}" if largest else "there is none here"
+        return f"needs a GPU with {show_bytes(needed_bytes)}; {have}"
+
+    # --- while it runs ---------------------------------------------------------------------------
+
+    def _look_after(self, state: JobState, view: View) -> Iterator[Action]:
+        share, job = state.share, state.job
+        if share is None or state.stopping or state.started_ns is None:
+            return
+        ran_s = (view.t - state.started_ns) / 1e9
+        if job.timeout_s is not None and ran_s > job.timeout_s:
+            yield Stop(state.index, "timeout", f"timeout={show_seconds(job.timeout_s)} is over")
+            return
+        quiet_s = (view.t - (state.quiet_since_ns or view.t)) / 1e9
+        if job.stall_timeout_s is not None and quiet_s > job.stall_timeout_s:
+            limit = show_seconds(job.stall_timeout_s)
+            yield Stop(state.index, "stall", f"no step and no CPU time for {limit}")
+            return
+        yield from self._correct_reservation(state, share, view)
+        limit_threads = share.threads or len(share.cores or ()) or None
+        if self.slots is not None and limit_threads and not state.confined:
+            busy = state.busy_threads or 0
+            if busy > limit_threads and self._divides:
+                cores = share.cores or view.machine.host.cores[:limit_threads]
+                what = f"computes with {busy} threads, its share is {limit_threads}"
+                yield Reshare(state.index, cores, f"{what}: confined to core {_list(cores)}")
+
+    @property
+    def _divides(self) -> bool:
+        return self.slots is None or self.slots > 1
+
+    def _correct_reservation(self, state: JobState, share: Share, view: View) -> Iterator[Action]:
+        if not self.admit or share.cap_bytes is not None:
+            return
+        peak = int(state.peak_bytes * PEAK_MARGIN)
+        wanted = max(share.reserved_bytes, peak)
+        if state.phase != "start-up":
+            learnt = int((view.peak_of_script(state.job.script) or 0) * PEAK_MARGIN)
+            wanted = max(state.job.memory_bytes or 0, learnt, peak)
+        if abs(wanted - share.reserved_bytes) > 0.02 * share.reserved_bytes:
+            yield Reserve(state.index, wanted)
+
+    def _relieve(self, view: View, free_bytes: int) -> Iterator[Action]:
+        """Stop the newest job, if another one keeps running and none is stopping already."""
+        running = list(view.running.values())
+        if len(running) < 2 or any(state.stopping for state in running):
+            return
+        newest = max(running, key=lambda state: (state.started_ns or 0, state.index))
+        yield Stop(
+            newest.index,
+            "memory",
+            f"only {show_bytes(free_bytes)} of memory were left on the machine; the newest job "
+            f"gives way (it held {show_bytes(newest.resident_bytes)})",
+        )
+
+    # --- when it ended ---------------------------------------------------------------------------
+
+    def _after(self, state: JobState, event: Exited, view: View) -> Action:
+        outcome, job = event.outcome, state.job
+        if outcome.stopped == "interrupt":
+            return Retry(state.index, state.reserved_bytes, "stopped by Ctrl-C", "none")
+        if outcome.stopped == "memory":
+            needed = self._corrected(state, view)
+            return Retry(state.index, needed, f"gave way; waits for {show_bytes(needed)}", "none")
+        if outcome.status == "oom" and outcome.retry_helps:
+            needed = self._corrected(state, view)
+            before = max(state.peak_bytes, state.reserved_bytes or 0)
+            if state.oom_retries < self.oom_retries and needed > before:
+                count = f"{state.oom_retries + 1} of {self.oom_retries}"
+                reason = f"{outcome.cause}. Waits for {show_bytes(needed)}, then retries ({count})"
+                return Retry(state.index, needed, reason, "oom")
+            gave_up = f"given up after {state.oom_retries + 1} attempts"
+            return Settle(state.index, "oom", f"{outcome.cause}; {gave_up}")
+        if outcome.status == "failed" and state.retries < job.retries:
+            count = f"{state.retries + 1} of {job.retries}"
+            reason = f"{outcome.cause}; retries ({count})"
+            return Retry(state.index, state.reserved_bytes, reason, "retry")
+        return Settle(state.index, outcome.status, outcome.cause)
+
+    def _corrected(self, state: JobState, view: View) -> int:
+        """The reservation after it ran out of memory or gave way: more than it ever had."""
+        held = max(state.peak_bytes, state.reserved_bytes or 0, state.job.memory_bytes or 0)
+        # Each stop says that the last correction was too small: grow faster, end alone.
+        factor = OOM_FACTOR ** (1 + state.oom_retries + state.stops)
+        return min(int(held * factor) or view.capacity_bytes, view.capacity_bytes)
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left to give in this decision."""
+
+    slots: int | None
+    cores: list[int]
+    devices: list[int]
+    bytes: int
+    running: int
+    exclusive: bool
+    taken: list[Share] = field(default_factory=list)
+
+    @property
+    def full(self) -> bool:
+        return self.exclusive or (self.slots == 0 and self.running > 0)
+
+    def copy(self) -> "_Room":
+        return _Room(
+            self.slots,
+            list(self.cores),
+            list(self.devices),
+            self.bytes,
+            self.running,
+            self.exclusive,
+        )
+
+    def become(self, other: "_Room") -> None:
+        self.slots, self.cores, self.devices = other.slots, other.cores, other.devices
+        self.bytes, self.running, self.exclusive = other.bytes, other.running, other.exclusive
+
+    def take(self, share: Share, width: int) -> None:
+        if self.slots is not None:
+            self.slots = max(0, self.slots - width)
+        self.cores = [core for core in self.cores if core not in (share.cores or ())]
+        self.devices = [device for device in self.devices if device not in share.devices]
+        self.bytes -= share.reserved_bytes
+        self.running += 1
+        self.exclusive = self.exclusive or share.alone
+
+
+def _list(cores: Sequence[int]) -> str:
+    return ", ".join(map(str, cores))
