@@ -12,6 +12,14 @@ _VOLATILE = re.compile(
     r"|COLORTERM|VTE_VERSION|DBUS_.*|LS_COLORS|HISTFILE|HEADWAY_.*|NO_COLOR|GPG_TTY|INVOCATION_ID"
 )
 
+# Read by libgomp and libiomp (torch), OpenBLAS and MKL (numpy), and numexpr.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
 
 class Environment(Noun):
     """Names of the variables with a salted digest of each value.

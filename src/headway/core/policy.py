@@ -44,7 +44,9 @@ class Outcome:
 
     `status` is the word it would be settled with; `cause` says why in words. `stopped` is how
     Headway itself ended it, if it did. `retry_helps` is False where a larger reservation cannot
-    change the outcome (a limit the user set).
+    change the outcome (a limit the user set). The rest is what was measured: `steps` of the
+    process that made the most, the time of the first one, the median step, and `unseen`, the
+    reason in words where steps could not be seen.
     """
 
     status: Status
@@ -54,6 +56,12 @@ class Outcome:
     peak_bytes: int | None = None
     retry_helps: bool = True
     stopped: StopHow | None = None
+    steps: int | None = None
+    step_ns: int | None = None
+    first_step_ns: int | None = None
+    cpu_s: float | None = None
+    unseen: str = ""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,12 +44,15 @@ class JobState:
     status: Status = "waiting"
     attempt: int = 0
     share: Share | None = None
+    last_share: Share | None = None  # of the attempt that ended last
     threads: int | None = None  # of the first attempt: a retry gets the same count again
     reserved_bytes: int | None = None  # corrected reservation for the next attempt
     retries: int = 0
     oom_retries: int = 0
     stops: int = 0  # times the memory guard stopped it
     started_ns: int | None = None
+    ended_ns: int | None = None
+    first_step_ns: int | None = None
     phase: str = "start-up"
     steps: int | None = None
     step_ns: float | None = None
@@ -157,7 +160,7 @@ class View:
             case Start(job, share):
                 self.start(job, share, t)
             case Exited(_, job, outcome):
-                self.end(job, outcome)
+                self.end(job, outcome, t)
             case Retry(job, reserved_bytes, reason, counts):
                 self.requeue(job, reserved_bytes, reason)
                 self.states[job].retries += counts == "retry"
@@ -197,7 +200,8 @@ class View:
         """A job leaves the queue and takes its share."""
         state = self.states[index]
         self.leave_queue(index)
-        state.status, state.share, state.started_ns = "running", share, t
+        state.status, state.share = "running", share
+        state.started_ns, state.ended_ns, state.first_step_ns = t, None, None
         state.attempt += 1
         state.threads = share.threads if state.threads is None else state.threads
         state.phase, state.steps, state.step_ns, state.last_step_ns = "start-up", None, None, None
@@ -227,7 +231,7 @@ class View:
         state.confined, state.cause = True, reason
         self.free_cores.difference_update(cores)
 
-    def end(self, index: int, outcome: Outcome) -> None:
+    def end(self, index: int, outcome: Outcome, t: int) -> None:
         """A running job's attempt ended; its share is free again."""
         state = self.running.pop(index)
         share = state.share
@@ -237,7 +241,10 @@ class View:
             self.free_cores.update(set(share.cores) - taken)
         self.free_devices.update(share.devices)
         self.reserved_bytes -= share.reserved_bytes
-        state.outcome, state.share = outcome, None
+        state.outcome, state.share, state.last_share, state.ended_ns = outcome, None, share, t
+        if outcome.steps is not None:
+            state.steps, state.step_ns = outcome.steps, outcome.step_ns
+            state.first_step_ns = outcome.first_step_ns
         if outcome.peak_bytes:
             state.peak_bytes = max(state.peak_bytes, outcome.peak_bytes)
         if outcome.status in ("ok", "oom") and state.peak_bytes:
@@ -251,6 +258,13 @@ class View:
         state.status, state.wait_reason = "waiting", reason
         state.reserved_bytes = reserved_bytes
         self.arrive(index)
+
+    def reopen(self, index: int) -> None:
+        """A settled job is wanted again: it waits for its predecessors, then for room."""
+        state = self.states[index]
+        state.status, state.cause, state.retries, state.oom_retries = "waiting", "", 0, 0
+        state.missing = {n for n in state.job.after if self.states[self.by_name[n]].status != "ok"}
+        self.unsettled += 1
 
     def settle(self, index: int, status: Status, cause: str) -> list[int]:
         """A job has its last word; returns the jobs that waited for this one alone.

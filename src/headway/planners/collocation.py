@@ -9,17 +9,11 @@ partitioned  the same, but each job on cores of its own, its declared memory a c
 import re
 from collections.abc import Mapping, Sequence
 
+from headway.core.environment import THREAD_VARIABLES
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Mode, Placement, Plan, PolicyChoice
 
-# Read by libgomp and libiomp (torch), OpenBLAS and MKL (numpy), and numexpr.
-THREAD_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)=(\S*)\s+")
 
 

@@ -1,0 +1,132 @@
+"""One live attempt as its supervisor holds it, and what its end tells."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from headway.core.policy import Outcome, StopHow
+from headway.core.recording import StepSummary, read_folder, summary, why_unseen
+from headway.core.run import Run
+from headway.core.view import JobState
+from headway.engines.local.attempts import AttemptFolder
+from headway.engines.local.outcomes import Evidence, Victim, classify, lost_outcome
+from headway.system.group import Cgroup
+from headway.system.procfs import boot_id
+
+STDERR_TAIL_BYTES = 64 * 1024
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An attempt that was started or is about to be.
+
+    `pidfd` is the keeper's, readable once the whole tree has ended; -1 before the zygote answered.
+    `began` and `siblings` serve the question whose process the kernel killed for memory.
+    """
+
+    index: int
+    folder: AttemptFolder
+    keeper_pid: int = 0
+    keeper_start: int = 0
+    pidfd: int = -1
+    cgroup: Cgroup | None = None
+    stop: StopHow | None = None
+    stop_reason: str = ""
+    kill_at_ns: int | None = None
+    siblings: int = 0
+    tree_pids: set[int] = field(default_factory=set)
+    boot: str = ""
+
+
+class Surroundings(Protocol):
+    """What the world knows about the machine at an attempt's end."""
+
+    victims: Sequence[Victim] | None
+    free_bytes: int | None
+    host_bytes: int | None
+
+
+def outcome_of_attempt(
+    attempt: Attempt, state: JobState, run: Run, around: Surroundings, *, clock_offset_ns: int
+) -> Outcome:
+    """How an attempt ended, from its exit record and everything that was seen meanwhile.
+
+    Args:
+        attempt: The attempt; its keeper has ended.
+        state: The job's state, with the sampled peak.
+        run: For the words of a lost attempt.
+        around: Kernel's memory kills and free memory.
+        clock_offset_ns: Wall clock minus CLOCK_MONOTONIC, to place steps in time.
+    """
+    record = attempt.folder.read_exit()
+    seen = summary(read_folder(attempt.folder.steps))
+    share = state.share
+    if record is None:
+        rebooted = attempt.boot != "" and not _same_boot(attempt.boot)
+        outcome = lost_outcome(
+            "reboot" if rebooted else "keeper",
+            run=run.name,
+            job=state.job.name,
+            keeper_pid=attempt.keeper_pid or None,
+        )
+        return _with_steps(outcome, seen, state.job.command, clock_offset_ns)
+    evidence = Evidence(
+        record=record,
+        stop=attempt.stop,
+        stop_reason=attempt.stop_reason,
+        stderr_tail=_tail(attempt.folder),
+        cwd=state.job.folder,
+        victims=around.victims,
+        tree_pids=frozenset(attempt.tree_pids),
+        cgroup_path=_kernel_path(attempt.cgroup),
+        siblings=attempt.siblings,
+        peak_bytes=state.peak_bytes or None,
+        cap_bytes=share.cap_bytes if share is not None else None,
+        free_bytes=around.free_bytes,
+        host_bytes=around.host_bytes,
+    )
+    outcome = classify(evidence)
+    peak = max(outcome.peak_bytes or 0, state.peak_bytes, record.largest_process_bytes)
+    outcome = replace(
+        outcome,
+        peak_bytes=peak,
+        cpu_s=round(record.user_s + record.system_s, 3),
+        notes=record.notes,
+    )
+    return _with_steps(outcome, seen, state.job.command, clock_offset_ns)
+
+
+def _with_steps(
+    outcome: Outcome, seen: StepSummary | None, command: str, offset_ns: int
+) -> Outcome:
+    if seen is None:
+        return replace(outcome, unseen=why_unseen(command))
+    return replace(
+        outcome,
+        steps=seen.steps,
+        step_ns=seen.median_step_ns,
+        first_step_ns=seen.first_ns + offset_ns,
+    )
+
+
+def _same_boot(boot: str) -> bool:
+    return boot == boot_id()
+
+
+def _tail(folder: AttemptFolder) -> bytes:
+    try:
+        descriptor = os.open(folder.stderr, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - STDERR_TAIL_BYTES))
+        return file.read(STDERR_TAIL_BYTES)
+
+
+def _kernel_path(cgroup: Cgroup | None) -> str:
+    """The tail of the group's path, as the kernel's log names it."""
+    if cgroup is None or cgroup.memory_folder is None:
+        return ""
+    return "/".join(cgroup.memory_folder.parts[-2:])

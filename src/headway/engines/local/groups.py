@@ -1,0 +1,97 @@
+"""The control groups of a run's attempts, where this machine lets us have them.
+
+Without them a run works as well: memory is then watched instead of capped, and a memory kill is
+told from the counters above us and the kernel's log.
+"""
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from headway.system.cgroups import Cgroups, RunGroup, reopen
+from headway.system.group import Cgroup
+from headway.system.hierarchies import discover_hierarchies
+
+CONTROLLERS = ("freezer", "memory")
+
+
+class Groups:
+    """Makes, reopens and removes the groups of one run; `note` says why there are none."""
+
+    def __init__(self, run: RunGroup | None, note: str, inherited_memory: Path | None) -> None:
+        self._run = run
+        self.note = note
+        self.inherited_memory = inherited_memory
+        self._gone: list[Cgroup] = []
+
+    @classmethod
+    def discover(cls, run_path: Path) -> "Groups":
+        """Look where we stand and make the run's folder there, if that is allowed."""
+        hierarchies = discover_hierarchies()
+        cgroups = Cgroups.discover(hierarchies=hierarchies)
+        inherited = next((h.own for h in hierarchies if "memory" in h.controllers), None)
+        reasons = [cgroups.usable[name] for name in CONTROLLERS if cgroups.usable[name]]
+        if reasons:
+            return cls(None, f"no control group per job ({reasons[0]})", inherited)
+        try:
+            return cls(cgroups.create_run(_run_id(run_path), CONTROLLERS), "", inherited)
+        except OSError as error:
+            return cls(None, f"no control group per job ({error.strerror or error})", inherited)
+
+    def create(self, name: str, cap_bytes: int | None) -> Cgroup | None:
+        """A new group for an attempt, or None where there can be none."""
+        if self._run is None:
+            return None
+        try:
+            return self._run.create(name, memory_limit_bytes=cap_bytes)
+        except OSError as error:
+            self.note = f"no control group for attempt {name} ({error.strerror or error})"
+            return None
+
+    def reopen(self, folders: Mapping[str, str] | None) -> Cgroup | None:
+        """The group that an earlier supervisor made, from what it journalled."""
+        try:
+            return reopen(folders) if folders else None
+        except ValueError:
+            return None
+
+    def discard(self, cgroup: Cgroup | None) -> None:
+        """An attempt ended: its group goes as soon as the kernel lets go of it."""
+        if cgroup is not None:
+            self._gone.append(cgroup)
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Remove what can be removed now; the rest at the next call (EBUSY lasts some ms)."""
+        left = []
+        for cgroup in self._gone:
+            try:
+                cgroup.remove(sleep=_refuse_to_wait)
+            except (OSError, _BusyError):
+                left.append(cgroup)
+        self._gone = left
+
+    def close(self, *, keep: bool) -> None:
+        """Remove everything, unless attempts still run in there."""
+        for cgroup in self._gone:
+            with contextlib.suppress(OSError):
+                cgroup.remove()
+        if self._run is not None and not keep:
+            with contextlib.suppress(OSError):
+                self._run.remove()
+
+
+class _BusyError(Exception):
+    """The kernel still holds the group."""
+
+
+def _refuse_to_wait(_seconds: float) -> None:
+    raise _BusyError
+
+
+def _run_id(path: Path) -> str:
+    """A name for the kernel: readable, and different for runs of one name in different places."""
+    readable = re.sub(r"[^A-Za-z0-9._-]", "_", path.name)[:80].lstrip(".-") or "run"
+    return f"{readable}-{hashlib.blake2b(str(path).encode(), digest_size=4).hexdigest()}"

@@ -1,0 +1,79 @@
+"""What a run's journal says: the view as it stood, and what its engine noted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway.core.job import Job
+from headway.core.machine import Machine
+from headway.core.plan import Plan
+from headway.core.policy import Exited, Memory, Reshare, Start, Stop, StopHow
+from headway.core.run import Run
+from headway.core.view import View
+from headway.engines.local.journal import replay
+
+
+@dataclass(slots=True)
+class History:
+    """A run as its journal tells it.
+
+    `boots` has the boot each running attempt was started in, `stops` how those were to be stopped
+    that had not ended yet, `events` what was worth telling.
+    """
+
+    view: View
+    memory: Memory | None = None
+    began_ns: int | None = None
+    ended_ns: int | None = None
+    boots: dict[int, str] = field(default_factory=dict)
+    cgroups: dict[int, dict[str, str]] = field(default_factory=dict)
+    stops: dict[int, tuple[StopHow, str]] = field(default_factory=dict)
+    lives: int = 0
+    events: list[tuple[int, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def take(self, note: dict[str, Any]) -> None:
+        """A note of the engine's own."""
+        match note.get("k"):
+            case "open":
+                self.lives += 1
+                self.notes.extend(note.get("notes", ()))
+            case "memory":
+                self.memory = note["memory"]
+            case "cgroup":
+                self.cgroups[note["job"]] = note["folders"]
+            case "note":
+                self.notes.append(note["text"])
+            case "again":
+                self.view.reopen(note["job"])
+
+
+def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> History:
+    """Replay a run's journal.
+
+    Raises:
+        BadFile: The journal is damaged before its last line, or speaks of jobs that are not there.
+    """
+    told = History(View.of(jobs, plan.placements, machine))
+    boot = ""
+    for entry in replay(run.folder):
+        told.began_ns = entry.t if told.began_ns is None else told.began_ns
+        told.ended_ns = entry.t
+        if entry.word is None:
+            boot = entry.note.get("boot", boot)
+            told.take(entry.note)
+            continue
+        told.view.apply(entry.word, entry.t)
+        match entry.word:
+            case Start(job):
+                told.boots[job] = boot
+                told.cgroups.pop(job, None)
+                told.stops.pop(job, None)
+            case Stop(job, how, reason):
+                told.stops[job] = (how, reason)
+                told.events.append((entry.t, f"{jobs[job].name}: {reason}"))
+            case Reshare(job, _, reason):
+                told.events.append((entry.t, f"{jobs[job].name}: {reason}"))
+            case Exited(_, job):
+                told.stops.pop(job, None)
+    return told

@@ -1,0 +1,110 @@
+"""Writes a run's timeline and counters while it goes on.
+
+These two files explain, they do not decide: what they miss (a full disk, a crash) costs a picture,
+never a job, so a line that cannot be written is dropped.
+"""
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+
+from headway.core.errors import HeadwayError
+from headway.core.folder import Folder
+from headway.core.timeline import Header, Span, span_line
+from headway.core.view import JobState, View
+
+TIMELINE = "timeline.jsonl"
+COUNTERS = "counters.jsonl"
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+class Records:
+    """The two files of one run; times in them count from the run's first moment."""
+
+    def __init__(self, folder: Folder, view: View, epoch_ns: int) -> None:
+        self._view = view
+        self._timeline = folder.open_file(TIMELINE, _APPEND)
+        self._counters = folder.open_file(COUNTERS, _APPEND)
+        self._epoch_ns = epoch_ns
+        self._next_ns = 0
+        if os.fstat(self._timeline).st_size == 0:
+            header = Header(source="measured", epoch_ns=epoch_ns)
+            _append(self._timeline, header.to_json())
+        else:
+            self._epoch_ns = _epoch_of(folder, epoch_ns)
+
+    def sample(self, t: int) -> None:
+        """Readings of what runs, once a second at first and ever more rarely as a run gets long."""
+        if t < self._next_ns:
+            return
+        self._next_ns = t + max(900_000_000, (t - self._epoch_ns) // 600)
+        lines = [
+            json.dumps({"t": t - self._epoch_ns, "lane": lane, "name": name, "value": value})
+            for state in self._view.running.values()
+            for lane in (f"job/{state.index + 1}",)
+            for name, value in (
+                ("resident_bytes", state.resident_bytes),
+                ("cores", round(state.cores_used, 3)),
+                ("steps", state.steps),
+            )
+            if value is not None
+        ]
+        if lines:
+            _append(self._counters, "\n".join(lines))
+
+    def attempt_ended(self, state: JobState, t: int) -> None:
+        """The spans of an attempt: start-up, then steps (or all of it where none were seen)."""
+        began, share, outcome = state.started_ns, state.last_share, state.outcome
+        if began is None or outcome is None:
+            return
+        lane = "/".join(["n0", f"core{share.cores[0]}" if share and share.cores else "host"])
+        first = state.first_step_ns
+        args = {"attempt": state.attempt, "status": outcome.status}
+        if first is not None and began < first < t:
+            self._span(lane, "host", "start-up", state, began, first, args)
+            began = first
+        kind = "steps" if first is not None else "command"
+        self._span(lane, "compute", kind, state, began, t, args)
+
+    def _span(
+        self,
+        lane: str,
+        kind: str,
+        name: str,
+        state: JobState,
+        begin: int,
+        end: int,
+        args: Mapping[str, object],
+    ) -> None:
+        span = Span.model_validate(
+            {
+                "t": begin - self._epoch_ns,
+                "d": max(0, end - begin),
+                "lane": lane,
+                "kind": kind,
+                "name": name,
+                "job": state.index,
+                "args": args,
+            }
+        )
+        _append(self._timeline, span_line(span))
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        os.close(self._timeline)
+        os.close(self._counters)
+
+
+def _append(descriptor: int, text: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(descriptor, (text + "\n").encode())
+
+
+def _epoch_of(folder: Folder, otherwise: int) -> int:
+    """The epoch of a timeline that an earlier life began."""
+    try:
+        with os.fdopen(folder.open_file(TIMELINE, os.O_RDONLY), encoding="utf-8") as file:
+            return Header.from_json(file.readline(), source=TIMELINE).epoch_ns or otherwise
+    except (OSError, ValueError, HeadwayError):
+        return otherwise

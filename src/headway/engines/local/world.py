@@ -1,0 +1,596 @@
+"""The real world of the queue: processes of this computer.
+
+One thread, one loop turn = commit what must be durable, hand over starts, wait for whatever comes
+first (an end, an answer of the zygote, a request, a tick), and turn it into events. Order of a
+start: the intent is journalled and synced, then the keeper is asked for, then the keeper links its
+claim, then the command runs; so whoever resumes knows which of these happened.
+"""
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from headway.core.errors import NoSpace, UsageError
+from headway.core.job import Job
+from headway.core.machine import Machine
+from headway.core.plan import Plan
+from headway.core.policy import (
+    Action,
+    Arrived,
+    Cancelled,
+    Event,
+    Exited,
+    Memory,
+    MemoryPressure,
+    Outcome,
+    Phase,
+    Reshare,
+    Retry,
+    Settle,
+    Start,
+    Started,
+    Stop,
+    StopHow,
+    Tick,
+)
+from headway.core.run import Run
+from headway.core.view import View
+from headway.engines.local.attempt import Attempt, outcome_of_attempt
+from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
+from headway.engines.local.child import environment_changes
+from headway.engines.local.control import Lock, Requests
+from headway.engines.local.groups import Groups
+from headway.engines.local.guard import Guard
+from headway.engines.local.history import history
+from headway.engines.local.journal import Journal
+from headway.engines.local.records import Records
+from headway.engines.local.sampler import Sampler
+from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
+from headway.system.cores import set_affinity_of_tree
+from headway.system.procfs import boot_id, open_pidfd, scan
+from headway.system.trees import signal_tree, tree_of
+
+TICK_NS = 1_000_000_000
+LOOK_S = 0.25  # requests and free memory
+GRACE_NS = 10_000_000_000  # between SIGTERM and SIGKILL
+FAULT_VARIABLE = "HEADWAY_FAULT"  # "<point>:<n>": die there at the n-th passing, for tests
+
+
+class LocalWorld:
+    """A run under supervision; see `core.policy.World` for the protocol.
+
+    Entering takes the run's lock; with `resume` what the journal tells is taken over: attempts that
+    still run are adopted, those that ended are collected, an intent without a claim is started
+    once, and a claim without keeper and record is lost.
+
+    Raises:
+        RunIsLive: Another supervisor holds the run.
+        NoSpace: The disk is full (also from `next`); what runs goes on under its keepers.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        jobs: Sequence[Job],
+        machine: Machine,
+        *,
+        resume: bool,
+        recorder: Path | None,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.run = run
+        self.jobs = jobs
+        self.machine = machine
+        self.lock = Lock(run)
+        told = history(run, plan, jobs, machine)
+        self.history = told
+        self.view: View = told.view
+        # What others use now counts, not what they used when the journal was written.
+        self.view.foreign_cores = machine.foreign.cores
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+        self._resume = resume
+        self._recorder = recorder
+        self._environment = environment
+        self._events: deque[Event] = deque()
+        self._attempts: dict[int, Attempt] = {}
+        self._to_start: list[int] = []
+        self._until: frozenset[int] | None = None
+        self._interrupts: list[int] = []
+        self._faults: dict[str, int] = {}
+        self._boot = boot_id()
+        self._next_tick_ns = 0
+        self._zygote: Zygote | None = None
+
+    # --- context ---------------------------------------------------------------------------------
+
+    def __enter__(self) -> "LocalWorld":
+        try:
+            self._open()
+        except OSError as error:
+            self.close()
+            raise _translated(error, self.run) from None
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._requests = Requests(self.run)
+        self.journal = Journal(self.run.folder)
+        self._groups = Groups.discover(self.run.path)
+        self._guard = Guard()
+        self._records = Records(self.run.folder, self.view, self._now())
+        self._sampler = Sampler(self.view, self._offset_ns)
+        notes = [self._groups.note] if self._groups.note and not self.history.lives else []
+        fields = {"boot": self._boot, "supervisor": os.getpid(), "notes": notes}
+        self.journal.note(self._now(), {"k": "open", **fields})
+        for index in list(self.view.running):
+            self._adopt(index)
+        for state in self.view.states:
+            if state.status == "waiting" and not state.queued and not state.missing:
+                self._events.append(Arrived(self._now(), state.index))
+        self._events.append(Tick(self._now()))
+        self._forget_lost_followers()
+
+    def close(self) -> None:
+        """Release everything but what still runs under its keepers."""
+        if hasattr(self, "journal"):
+            with contextlib.suppress(OSError):
+                self.journal.commit()
+            self.journal.close()
+            self._requests.close()
+        if hasattr(self, "_records"):
+            self._records.close()
+            self._guard.close()
+        if self._zygote is not None:
+            self._zygote.close()
+        for attempt in self._attempts.values():
+            if attempt.pidfd >= 0:
+                os.close(attempt.pidfd)
+        if hasattr(self, "_groups"):
+            self._groups.close(keep=bool(self._attempts))
+        if hasattr(self, "_selector"):
+            self._selector.close()
+            self._woken.close()
+            self._waker.close()
+        self.lock.close()
+
+    # --- the protocol of a world -----------------------------------------------------------------
+
+    def recall(self) -> Memory | None:
+        """The policy's memory as the journal has it."""
+        return self.history.memory
+
+    def remember(self, memory: Memory) -> None:
+        """Keep the policy's memory in the journal."""
+        self.journal.note(self._now(), {"k": "memory", "memory": dict(memory)})
+
+    def next(self) -> Event | None:
+        """The next event, waiting for it if need be; None when all that is wanted is settled.
+
+        Raises:
+            NoSpace: The disk is full.
+        """
+        try:
+            while True:
+                while self._events:
+                    event = self._events.popleft()
+                    if self._valid(event):
+                        return self._happened(event)
+                if self._finished():
+                    return None
+                self._commit()
+                self._wait()
+        except OSError as error:
+            raise _translated(error, self.run) from None
+
+    def perform(self, action: Action) -> None:
+        """Journal it, let the view say so, do it."""
+        todo: list[Action] = [action]
+        while todo:
+            action = todo.pop()
+            t = self._now()
+            self.journal.word(t, action)
+            concerned = self.view.apply(action, t)
+            match action:
+                case Start(job):
+                    self._to_start.append(job)
+                case Stop(job, how, reason):
+                    self._begin_stop(self._attempts[job], how, reason)
+                case Reshare(job, cores):
+                    self._confine(self._attempts[job], cores)
+                case Retry(job):
+                    self._events.append(Tick(t))
+                case Settle(job, status):
+                    todo.extend(self._followers(job, status, concerned))
+
+    # --- what users ask for ----------------------------------------------------------------------
+
+    def interrupt(self, level: int) -> None:
+        """Safe in a signal handler. 1: start nothing new; 2: stop what runs; 3: kill it now."""
+        self._interrupts.append(level)
+        with contextlib.suppress(BlockingIOError):
+            self._waker.send(b"!")
+
+    def cancel(self, names: Collection[str]) -> None:
+        """Cancel jobs in whatever state they are; what has ended stays as it ended."""
+        for name in names:
+            index = self.view.by_name.get(name)
+            state = self.view.states[index] if index is not None else None
+            if state is None or state.final:
+                continue
+            if state.index in self._attempts:
+                if self._attempts[state.index].stop != "cancel":
+                    self.perform(Stop(state.index, "cancel", "cancelled by the user"))
+            else:
+                self.perform(Settle(state.index, "cancelled", "cancelled by the user"))
+                self._events.append(Cancelled(self._now(), state.index))
+
+    def again(self, indices: Collection[int]) -> None:
+        """Settled jobs shall run again: `retry`."""
+        for index in sorted(indices):
+            self.journal.note(self._now(), {"k": "again", "job": index})
+            self.view.reopen(index)
+        for index in sorted(indices):
+            if not self.view.states[index].missing:
+                self._events.append(Arrived(self._now(), index))
+        self._forget_lost_followers()
+
+    def only(self, indices: Collection[int]) -> None:
+        """Start nothing, and let `next` end as soon as these jobs are settled."""
+        self.view.draining = True
+        self._until = frozenset(indices)
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _now(self) -> int:
+        return time.monotonic_ns() + self._offset_ns
+
+    def _valid(self, event: Event) -> bool:
+        """False for an arrival that something else has overtaken."""
+        if not isinstance(event, Arrived):
+            return True
+        state = self.view.states[event.job]
+        return state.status == "waiting" and not state.queued
+
+    def _happened(self, event: Event) -> Event:
+        if not isinstance(event, Tick):
+            self.journal.word(event.t, event)
+        self.view.apply(event, event.t)
+        if isinstance(event, Exited):
+            self._records.attempt_ended(self.view.states[event.job], event.t)
+        return event
+
+    def _finished(self) -> bool:
+        if self._until is not None:
+            return all(self.view.states[index].final for index in self._until)
+        if self.view.draining:
+            return not self._attempts and not self._to_start
+        return self.view.unsettled == 0
+
+    def _followers(self, job: int, status: str, concerned: list[int]) -> list[Action]:
+        if status == "ok":
+            self._events.extend(Arrived(self._now(), index) for index in concerned)
+            return []
+        cause = f"needs {self.jobs[job].name}, which ended {status}"
+        return [
+            Settle(index, "cancelled", cause)
+            for index in concerned
+            if not self.view.states[index].final
+        ]
+
+    def _forget_lost_followers(self) -> None:
+        """Settle jobs whose predecessor had its last word before they were reopened."""
+        for state in self.view.states:
+            if state.status != "waiting" or state.queued:
+                continue
+            for name in sorted(state.missing):
+                other = self.view.states[self.view.by_name[name]]
+                if other.final and not state.final:
+                    cause = f"needs {name}, which ended {other.status}"
+                    self.perform(Settle(state.index, "cancelled", cause))
+
+    # --- one loop turn ---------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        if self._to_start:
+            self.journal.commit()
+            self._fault("after-intent")
+            starting, self._to_start = self._to_start, []
+            for index in starting:
+                self._start(index)
+        else:
+            self.journal.write()
+
+    def _wait(self) -> None:
+        timeout_s = max(0.0, min((self._next_tick_ns - self._now()) / 1e9, self._look_s()))
+        for key, _ in self._selector.select(timeout_s):
+            if key.fileobj is self._woken:
+                with contextlib.suppress(BlockingIOError):
+                    self._woken.recv(64)
+            elif key.data is None:
+                self._answers()
+            else:
+                self._ended(self._attempts[key.data])
+        self._obey_interrupts()
+        for request in self._requests.take():
+            if request.get("verb") == "cancel":
+                self.cancel([str(name) for name in request["jobs"]])
+        self._watch_memory()
+        self._finish_stops()
+        if self._now() >= self._next_tick_ns:
+            self._tick()
+
+    def _look_s(self) -> float:
+        return self._guard.look_s if self._attempts else LOOK_S
+
+    def _tick(self) -> None:
+        t = self._now()
+        self._next_tick_ns = t + TICK_NS
+        for index, phase in self._sampler.take(self._attempts.values(), t):
+            self._events.append(Phase(t, index, "steps" if phase == "steps" else "steady"))
+        if self._attempts:
+            self._records.sample(t)
+            self.journal.commit()
+        self._groups.sweep()
+        self._events.append(Tick(t))
+
+    def _watch_memory(self) -> None:
+        ours = sum(state.resident_bytes for state in self.view.running.values())
+        room = self._guard.look()
+        used = self.view.capacity_bytes - room.free_bytes if room is not None else 0
+        if room is not None:
+            # What is gone of the capacity and is not our jobs' is others'.
+            self.view.foreign_bytes = max(0, used - ours)
+            if self._guard.tight and len(self._attempts) > 1:
+                self._events.append(MemoryPressure(self._now(), room.free_bytes))
+
+    def _obey_interrupts(self) -> None:
+        while self._interrupts:
+            level = self._interrupts.pop(0)
+            if not self.view.draining or level == 1:
+                self.view.draining = True
+                self._events.append(Tick(self._now()))
+            if level < 2:
+                continue
+            for attempt in list(self._attempts.values()):
+                if attempt.stop is None:
+                    self.perform(Stop(attempt.index, "interrupt", "stopped by Ctrl-C"))
+                if level > 2:
+                    attempt.kill_at_ns = self._now()
+
+    # --- starting --------------------------------------------------------------------------------
+
+    def _start(self, index: int) -> None:
+        state = self.view.states[index]
+        share = state.share
+        assert share is not None
+        folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
+        folder.make()
+        attempt = Attempt(index, folder, boot=self._boot, siblings=len(self._attempts))
+        for other in self._attempts.values():
+            other.siblings += 1
+        attempt.cgroup = self._groups.create(f"{index + 1}-{state.attempt}", share.cap_bytes)
+        if attempt.cgroup is not None:
+            note = {"k": "cgroup", "job": index, "folders": attempt.cgroup.folders()}
+            self.journal.note(self._now(), note)
+        self._attempts[index] = attempt
+        request = StartRequest(
+            identifier=index,
+            folder=folder.path,
+            argv=("/bin/sh", "-c", state.job.command),
+            cwd=Path(state.job.folder),
+            environment_set=environment_changes(
+                state.job,
+                share,
+                self.machine,
+                environment=self._environment,
+                recorder=self._recorder,
+                steps_folder=folder.steps,
+            ),
+            cpus=share.cores,
+            cgroup_procs=[Path(p) for p in attempt.cgroup.procs_files()] if attempt.cgroup else [],
+            cgroup_memory=attempt.cgroup.memory_folder if attempt.cgroup else None,
+            inherited_memory=self._groups.inherited_memory,
+            fault=self._keeper_fault(),
+        )
+        self._submit(request)
+        self._fault("after-spawn")
+
+    def _submit(self, request: StartRequest) -> None:
+        for _ in range(3):
+            if self._zygote is None or not self._zygote.alive:
+                self._replace_zygote()
+            assert self._zygote is not None
+            try:
+                self._zygote.submit(request)
+            except ZygoteDied:
+                continue
+            return
+        raise UsageError("the process that starts jobs keeps dying; see supervisor messages above")
+
+    def _replace_zygote(self) -> None:
+        """Start a zygote; what the dead one left unanswered is told by the claims."""
+        dead, self._zygote = self._zygote, Zygote.start(self._environment)
+        if dead is not None:
+            self._selector.unregister(dead.fileno())
+        self._selector.register(self._zygote.fileno(), selectors.EVENT_READ, None)
+        if dead is None:
+            return
+        for index in dead.unanswered:
+            if index in self._attempts and not self._attempts[index].keeper_pid:
+                self._take_over(self._attempts[index])
+        dead.close()
+
+    def _answers(self) -> None:
+        assert self._zygote is not None
+        zygote = self._zygote
+        for reply in zygote.replies():
+            attempt = self._attempts.get(reply.identifier)
+            if attempt is None:
+                continue
+            if reply.keeper_pid is None or reply.keeper_start_ticks is None:
+                self._not_started(attempt, reply.error or "no keeper could be made")
+                continue
+            self._fault("after-claim")
+            self._keep(attempt, reply.keeper_pid, reply.keeper_start_ticks)
+            if attempt.stop is not None:  # it was to end before it had begun
+                self._signal(attempt, signal.SIGTERM)
+            state = self.view.states[attempt.index]
+            self._events.append(Started(self._now(), attempt.index, state.attempt))
+        if not zygote.alive:
+            self._replace_zygote()
+
+    def _keep(self, attempt: Attempt, pid: int, start_ticks: int) -> None:
+        """Watch a keeper through its pidfd; one that is gone already has ended."""
+        attempt.keeper_pid, attempt.keeper_start = pid, start_ticks
+        descriptor = open_pidfd(pid, start_ticks)
+        if descriptor is None:
+            self._ended(attempt)
+            return
+        attempt.pidfd = descriptor
+        self._selector.register(descriptor, selectors.EVENT_READ, attempt.index)
+
+    def _not_started(self, attempt: Attempt, why: str) -> None:
+        if attempt.folder.link_void_claim():
+            self._leave(attempt, Outcome("failed", cause=f"could not be started: {why}"))
+        else:
+            self._take_over(attempt)
+
+    # --- taking over -----------------------------------------------------------------------------
+
+    def _adopt(self, index: int) -> None:
+        state = self.view.states[index]
+        folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
+        boot = self.history.boots.get(index, "")
+        attempt = Attempt(index, folder, boot=boot, siblings=len(self.view.running) - 1)
+        attempt.cgroup = self._groups.reopen(self.history.cgroups.get(index))
+        if index in self.history.stops:
+            attempt.stop, attempt.stop_reason = self.history.stops[index]
+            attempt.kill_at_ns = self._now()
+        self._attempts[index] = attempt
+        self._take_over(attempt)
+
+    def _take_over(self, attempt: Attempt) -> None:
+        """Find out what became of an attempt that an earlier life started, or meant to."""
+        match attempt.folder.state():
+            case AttemptState.UNCLAIMED if attempt.boot == self._boot:
+                if attempt.folder.link_void_claim():
+                    self._never_started(attempt)
+                else:
+                    self._take_over(attempt)
+            case AttemptState.VOID:
+                self._never_started(attempt)
+            case AttemptState.RUNNING:
+                claim = attempt.folder.read_claim()
+                descriptor = open_keeper(claim) if claim is not None else None
+                if claim is None or descriptor is None or claim.keeper_pid is None:
+                    self._ended(attempt)
+                    return
+                os.close(descriptor)
+                self._keep(attempt, claim.keeper_pid, claim.keeper_start_ticks or 0)
+            case _:
+                # Ended or lost. An intent of another boot without a claim is lost too: the claim
+                # may not have reached the disk, and nothing runs twice.
+                self._ended(attempt)
+
+    def _never_started(self, attempt: Attempt) -> None:
+        cause = "Headway ended before it was started"
+        self._leave(attempt, Outcome("cancelled", cause=cause, stopped="interrupt"))
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    def _ended(self, attempt: Attempt) -> None:
+        """A keeper is gone, so its whole tree is: collect what it left."""
+        claim = attempt.folder.read_claim()
+        if claim is not None and keeper_alive(claim) and attempt.pidfd < 0:
+            return  # it was taken for gone too early; its pidfd will tell
+        self._fault("after-result")
+        state = self.view.states[attempt.index]
+        self._guard.look_at_kernel()
+        outcome = outcome_of_attempt(
+            attempt, state, self.run, self._guard, clock_offset_ns=self._offset_ns
+        )
+        self._leave(attempt, outcome)
+
+    def _leave(self, attempt: Attempt, outcome: Outcome) -> None:
+        if attempt.pidfd >= 0:
+            self._selector.unregister(attempt.pidfd)
+            os.close(attempt.pidfd)
+            attempt.pidfd = -1
+        self._groups.discard(attempt.cgroup)
+        self._sampler.forget(attempt.index)
+        del self._attempts[attempt.index]
+        self._events.append(Exited(self._now(), attempt.index, outcome))
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    def _begin_stop(self, attempt: Attempt, how: StopHow, reason: str) -> None:
+        attempt.stop, attempt.stop_reason = how, reason
+        # Memory is needed at once; everything else gets time to write a checkpoint.
+        grace_ns = 0 if how == "memory" else GRACE_NS
+        attempt.kill_at_ns = self._now() + grace_ns
+        if attempt.keeper_pid and grace_ns:
+            self._signal(attempt, signal.SIGTERM)
+
+    def _finish_stops(self) -> None:
+        """Kill the trees whose time is over, at every turn until their keepers are gone."""
+        for attempt in self._attempts.values():
+            due = attempt.kill_at_ns is not None and self._now() >= attempt.kill_at_ns
+            if due and attempt.keeper_pid:
+                self._signal(attempt, signal.SIGKILL)
+
+    def _signal(self, attempt: Attempt, number: int) -> None:
+        signal_tree(attempt.keeper_pid, attempt.keeper_start, number, cgroup=attempt.cgroup)
+
+    def _confine(self, attempt: Attempt, cores: tuple[int, ...]) -> None:
+        members = tree_of(
+            attempt.keeper_pid, attempt.keeper_start, cgroup=attempt.cgroup, entries=scan()
+        )
+        with contextlib.suppress(PermissionError):
+            set_affinity_of_tree(members, cores)
+
+    # --- faults for tests ------------------------------------------------------------------------
+
+    def _passes(self, point: str) -> bool:
+        name, _, count = os.environ.get(FAULT_VARIABLE, "").partition(":")
+        if name != point:
+            return False
+        self._faults[point] = self._faults.get(point, 0) + 1
+        return self._faults[point] == int(count or 1)
+
+    def _keeper_fault(self) -> str | None:
+        """Where the keeper of this start shall die instead of us."""
+        for point in ("after-claim", "after-result"):
+            if self._passes(f"keeper-{point}"):
+                return point
+        return None
+
+    def _fault(self, point: str) -> None:
+        if self._passes(point):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _translated(error: OSError, run: Run) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return NoSpace(
+            f"no space left on the disk of {run.path}: nothing new is started, what runs goes on. "
+            f"Free some space, then: headway run --resume {run.path}"
+        )
+    return error
