@@ -50,10 +50,16 @@ class Groups:
             self.note = f"no control group for attempt {name} ({error.strerror or error})"
             return None
 
-    def reopen(self, folders: Mapping[str, str] | None) -> Cgroup | None:
-        """The group that an earlier supervisor made, from what it journalled."""
+    @property
+    def folders(self) -> dict[str, str]:
+        """The run's folder of each controller, for the journal: a later life finds them by it."""
+        branches = self._run.branches if self._run is not None else ()
+        return {name: str(one.folder) for one in branches for name in sorted(one.controllers)}
+
+    def reopen(self, folders: Mapping[str, str], name: str) -> Cgroup | None:
+        """An attempt's group that an earlier life made, from the folders it journalled."""
         try:
-            return reopen(folders) if folders else None
+            return reopen({controller: f"{path}/{name}" for controller, path in folders.items()})
         except ValueError:
             return None
 

@@ -17,7 +17,8 @@ from headway.engines.local.journal import replay
 class History:
     """A run as its journal tells it.
 
-    `boots` has the boot each running attempt was started in, `stops` how those were to be stopped
+    `boots` has the boot each running attempt was started in, `groups` its control groups, `stops`
+    how those were to be stopped
     that had not ended yet, `events` what was worth telling.
     """
 
@@ -26,7 +27,7 @@ class History:
     began_ns: int | None = None
     ended_ns: int | None = None
     boots: dict[int, str] = field(default_factory=dict)
-    cgroups: dict[int, dict[str, str]] = field(default_factory=dict)
+    groups: dict[int, dict[str, str]] = field(default_factory=dict)
     stops: dict[int, tuple[StopHow, str]] = field(default_factory=dict)
     lives: int = 0
     events: list[tuple[int, str]] = field(default_factory=list)
@@ -40,8 +41,6 @@ class History:
                 self.notes.extend(note.get("notes", ()))
             case "memory":
                 self.memory = note["memory"]
-            case "cgroup":
-                self.cgroups[note["job"]] = note["folders"]
             case "note":
                 self.notes.append(note["text"])
             case "again":
@@ -55,19 +54,20 @@ def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> Hist
         BadFile: The journal is damaged before its last line, or speaks of jobs that are not there.
     """
     told = History(View.of(jobs, plan.placements, machine))
-    boot = ""
+    boot, groups = "", {}
     for entry in replay(run.folder):
         told.began_ns = entry.t if told.began_ns is None else told.began_ns
         told.ended_ns = entry.t
         if entry.word is None:
             boot = entry.note.get("boot", boot)
+            groups = entry.note.get("groups", groups)
             told.take(entry.note)
             continue
         told.view.apply(entry.word, entry.t)
         match entry.word:
             case Start(job):
                 told.boots[job] = boot
-                told.cgroups.pop(job, None)
+                told.groups[job] = groups
                 told.stops.pop(job, None)
             case Stop(job, how, reason):
                 told.stops[job] = (how, reason)

@@ -138,8 +138,8 @@ class LocalWorld:
         self._records = Records(self.run.folder, self.view, self._now())
         self._sampler = Sampler(self.view, self._offset_ns)
         notes = [self._groups.note] if self._groups.note and not self.history.lives else []
-        fields = {"boot": self._boot, "supervisor": os.getpid(), "notes": notes}
-        self.journal.note(self._now(), {"k": "open", **fields})
+        life = {"boot": self._boot, "groups": self._groups.folders, "supervisor": os.getpid()}
+        self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
         for index in list(self.view.running):
             self._adopt(index)
         for state in self.view.states:
@@ -386,10 +386,7 @@ class LocalWorld:
         attempt = Attempt(index, folder, boot=self._boot, siblings=len(self._attempts))
         for other in self._attempts.values():
             other.siblings += 1
-        attempt.cgroup = self._groups.create(f"{index + 1}-{state.attempt}", share.cap_bytes)
-        if attempt.cgroup is not None:
-            note = {"k": "cgroup", "job": index, "folders": attempt.cgroup.folders()}
-            self.journal.note(self._now(), note)
+        attempt.cgroup = self._groups.create(_group_name(index, state.attempt), share.cap_bytes)
         self._attempts[index] = attempt
         request = StartRequest(
             identifier=index,
@@ -449,11 +446,11 @@ class LocalWorld:
                 self._not_started(attempt, reply.error or "no keeper could be made")
                 continue
             self._fault("after-claim")
+            state = self.view.states[attempt.index]
+            self._events.append(Started(self._now(), attempt.index, state.attempt))
             self._keep(attempt, reply.keeper_pid, reply.keeper_start_ticks)
             if attempt.stop is not None:  # it was to end before it had begun
                 self._signal(attempt, signal.SIGTERM)
-            state = self.view.states[attempt.index]
-            self._events.append(Started(self._now(), attempt.index, state.attempt))
         if not zygote.alive:
             self._replace_zygote()
 
@@ -480,7 +477,8 @@ class LocalWorld:
         folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
         boot = self.history.boots.get(index, "")
         attempt = Attempt(index, folder, boot=boot, siblings=len(self.view.running) - 1)
-        attempt.cgroup = self._groups.reopen(self.history.cgroups.get(index))
+        name = _group_name(index, state.attempt)
+        attempt.cgroup = self._groups.reopen(self.history.groups.get(index, {}), name)
         if index in self.history.stops:
             attempt.stop, attempt.stop_reason = self.history.stops[index]
             attempt.kill_at_ns = self._now()
@@ -585,6 +583,10 @@ class LocalWorld:
     def _fault(self, point: str) -> None:
         if self._passes(point):
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _group_name(index: int, attempt: int) -> str:
+    return f"{index + 1}-{attempt}"
 
 
 def _translated(error: OSError, run: Run) -> Exception:
