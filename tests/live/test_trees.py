@@ -61,17 +61,26 @@ if os.fork() == 0:
 arrive("main")
 """
 ARRIVED = ["child", "daemon", "deaf", "emptied", "group", "main"]
-BREED = r"""
-import os, time
-os.write(1, b"ready\n")
-while True:
+# Eight pairs of processes; each restarts its partner as soon as that is gone.
+PAIRS = r"""
+import os
+def pair_up():
+    mine, his = os.pipe(), os.pipe()
     if os.fork() == 0:
-        if os.fork() == 0:
-            os.setsid()
-            time.sleep(0.2)
-        os._exit(0)
-    os.wait()
-    time.sleep(0.005)
+        mine, his = his, mine
+    os.close(mine[0])
+    os.close(his[1])
+    return mine[1], his[0]
+for _ in range(7):
+    if os.fork() == 0:
+        break
+else:
+    os.write(1, b"ready\n")
+while True:
+    mine, his = pair_up()
+    os.read(his, 1)  # returns when the partner, the only other holder, is gone
+    os.close(mine)
+    os.close(his)
 """
 SLEEP = "import os, time; os.write(1, b'ready\\n'); time.sleep(120)"
 KILLED = f"exit {int(signal.SIGKILL)}"
@@ -176,10 +185,10 @@ def test_everything_that_tried_to_escape_is_killed_by_its_cgroup(
     assert keeper.last_word() == KILLED
 
 
-def test_a_tree_that_forks_all_the_time_is_killed(start_keeper: StartKeeper) -> None:
-    keeper = start_keeper(BREED)
+def test_processes_that_restart_each_other_are_killed(start_keeper: StartKeeper) -> None:
+    keeper = start_keeper(PAIRS)
     assert keeper.lines(1) == ["ready"]
-    wait_until(lambda: len(tree_of(keeper.pid, keeper.start)) > 5, "it never bred")
+    wait_until(lambda: len(tree_of(keeper.pid, keeper.start)) == 16, "they never paired up")
     report = kill_tree(keeper.pid, keeper.start, grace_s=0)
     assert report.left == ()
     assert keeper.last_word() == KILLED
