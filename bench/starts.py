@@ -100,10 +100,12 @@ def main() -> None:
         print(f"{count} starts, {in_flight} in flight: {seconds:.2f} s, {each_ms:.2f} ms each")
     with tempfile.TemporaryDirectory() as place:
         os.mkfifo(f"{place}/gate")
-        zygote, keepers = memory_kib(Path(place))
-        total_mib = (zygote + sum(keepers)) / 1024
-        print(f"PSS: zygote {zygote} KiB, keepers {keepers} KiB, together {total_mib:.1f} MiB")
-        os.close(os.open(f"{place}/gate", os.O_RDWR | os.O_NONBLOCK))
+        try:
+            zygote, keepers = memory_kib(Path(place))
+        finally:
+            os.close(os.open(f"{place}/gate", os.O_RDWR | os.O_NONBLOCK))  # the commands go on
+    total_mib = (zygote + sum(keepers)) / 1024
+    print(f"PSS: zygote {zygote} KiB, keepers {keepers} KiB, together {total_mib:.1f} MiB")
 
 
 if __name__ == "__main__":
