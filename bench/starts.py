@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headway.engines.local.attempts import AttemptFolder, open_keeper
 from headway.engines.local.zygote import StartRequest, Zygote
+from headway.system import procfs
 
 IDLE_KEEPERS = 8
 
@@ -83,10 +84,9 @@ def memory_kib(run: Path) -> tuple[int, list[int]]:
 
 
 def pss_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
-    raise ValueError(pid)
+    found = procfs.pss_bytes(pid)
+    assert found is not None, pid
+    return found // 1024
 
 
 def main() -> None:

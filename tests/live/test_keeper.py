@@ -13,6 +13,7 @@ import pytest
 from headway.engines.local import zygote as zygote_module
 from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
 from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
+from headway.system import procfs
 
 DEADLINE_S = 60.0
 
@@ -82,11 +83,8 @@ def kill(record):
 
 
 def start_ticks(pid):
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+    found = procfs.entry(pid)
+    return None if found is None or found.ended else found.start_ticks
 
 
 def gone(pid):
@@ -593,6 +591,7 @@ def test_a_log_that_is_a_link_is_not_followed(place, tmp_path):
     assert target.read_text() == "mine\n"
 
 
+@pytest.mark.slow
 def test_a_closed_zygote_leaves_no_descriptor_behind(tmp_path):
     before = sorted(os.listdir("/proc/self/fd"))
     place = Place(tmp_path)

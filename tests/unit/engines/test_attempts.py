@@ -168,6 +168,8 @@ def test_a_zombie_is_gone(attempt, sleeper):
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert not keeper_alive(attempt.read_claim())
+    assert attempt.state() is AttemptState.LOST
+    sleeper.wait()
     assert open_keeper(attempt.read_claim()) is None
 
 
