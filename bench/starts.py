@@ -14,6 +14,7 @@ from pathlib import Path
 
 from headway.engines.local.attempts import AttemptFolder, open_keeper
 from headway.engines.local.zygote import StartRequest, Zygote
+from headway.system import procfs
 
 IDLE_KEEPERS = 8
 
@@ -83,10 +84,9 @@ def memory_kib(run: Path) -> tuple[int, list[int]]:
 
 
 def pss_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
-    raise ValueError(pid)
+    found = procfs.pss_bytes(pid)
+    assert found is not None, pid
+    return found // 1024
 
 
 def main() -> None:
@@ -100,10 +100,12 @@ def main() -> None:
         print(f"{count} starts, {in_flight} in flight: {seconds:.2f} s, {each_ms:.2f} ms each")
     with tempfile.TemporaryDirectory() as place:
         os.mkfifo(f"{place}/gate")
-        zygote, keepers = memory_kib(Path(place))
-        total_mib = (zygote + sum(keepers)) / 1024
-        print(f"PSS: zygote {zygote} KiB, keepers {keepers} KiB, together {total_mib:.1f} MiB")
-        os.close(os.open(f"{place}/gate", os.O_RDWR | os.O_NONBLOCK))
+        try:
+            zygote, keepers = memory_kib(Path(place))
+        finally:
+            os.close(os.open(f"{place}/gate", os.O_RDWR | os.O_NONBLOCK))  # the commands go on
+    total_mib = (zygote + sum(keepers)) / 1024
+    print(f"PSS: zygote {zygote} KiB, keepers {keepers} KiB, together {total_mib:.1f} MiB")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headway.system import procfs
+
 __all__ = [
     "AttemptFolder",
     "AttemptState",
@@ -256,9 +258,9 @@ class AttemptFolder:
 
 def keeper_alive(claim: Claim) -> bool:
     """Whether the keeper of this claim still runs: same boot, pid and start time, no zombie."""
-    if claim.keeper_pid is None or claim.boot != _boot_id():
+    if claim.keeper_pid is None or claim.keeper_start_ticks is None or claim.boot is None:
         return False
-    return _start_ticks(claim.keeper_pid) == claim.keeper_start_ticks
+    return procfs.alive(claim.keeper_pid, claim.keeper_start_ticks, claim.boot)
 
 
 def open_keeper(claim: Claim) -> int | None:
@@ -270,9 +272,11 @@ def open_keeper(claim: Claim) -> int | None:
         OSError: No descriptor is left.
 
     """
-    if claim.keeper_pid is None or claim.boot != _boot_id():
+    if claim.keeper_pid is None or claim.keeper_start_ticks is None:
         return None
-    return _open_pidfd(claim.keeper_pid, claim.keeper_start_ticks)
+    if claim.boot != procfs.boot_id():
+        return None
+    return procfs.open_pidfd(claim.keeper_pid, claim.keeper_start_ticks)
 
 
 def _record(path: Path, line: int, parse: Callable[[Mapping[str, Any]], _Record]) -> _Record | None:
@@ -363,31 +367,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# Facts of the process table
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _start_ticks(pid: int) -> int | None:
-    """Start time of a process that runs; None for one that is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
-def _open_pidfd(pid: int, start_ticks: int | None) -> int | None:
-    """A pidfd, checked after opening: the pid may have gone to another process before."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return None
-    if _start_ticks(pid) == start_ticks:
-        return descriptor
-    os.close(descriptor)
-    return None

@@ -31,6 +31,7 @@ import gc
 import marshal
 import os
 import resource
+import select
 import signal
 import socket
 import sys
@@ -83,26 +84,38 @@ def serve(link: socket.socket) -> None:
     base: dict[bytes, bytes] = {}
     boot = read_text("/proc/sys/kernel/random/boot_id").strip()
     libc = ctypes.CDLL(None, use_errno=True)
-    while (message := receive(link)) is not None:
-        if "environment" in message:
-            base = message["environment"]
-            gc.freeze()  # the collector of a keeper must not touch, and so copy, shared pages
-            continue
-        answer = fork_keeper(message, base, boot, libc, link)
-        try:
-            link.send(marshal.dumps(answer))
-        except OSError:
-            return  # nobody is left to start anything for
+    reports: dict[int, int] = {}  # pipe of a keeper that has not claimed yet -> its request
+    poller = select.poll()
+    poller.register(link, select.POLLIN)
+    while True:
+        for descriptor, _ in poller.poll():
+            try:
+                if descriptor in reports:
+                    poller.unregister(descriptor)
+                    answer(link, reports.pop(descriptor), read_all(descriptor))
+                elif (message := receive(link)) is None:
+                    return
+                elif "environment" in message:
+                    base = message["environment"]
+                    gc.freeze()  # a keeper's collector must not touch, and so copy, shared pages
+                else:
+                    report = fork_keeper(link, message, base, boot, libc, tuple(reports))
+                    if report is not None:
+                        poller.register(report, select.POLLIN)
+                        reports[report] = message["id"]
+            except ConnectionError:
+                return  # nobody is left to start anything for
+
+
+def answer(link: socket.socket, request: int, report: bytes) -> None:
+    """Pass on what a keeper reported: its pid and start time, or an error in words."""
+    content = marshal.loads(report) if report else {"error": "the keeper was killed at its start"}
+    link.send(marshal.dumps({"id": request, **content}))
 
 
 def receive(link: socket.socket) -> dict[str, Any] | None:
     """The next message, or None once the other end is closed."""
-    try:
-        content, files, _, _ = socket.recv_fds(
-            link, LARGEST_DATAGRAM_BYTES, 1, socket.MSG_CMSG_CLOEXEC
-        )
-    except ConnectionResetError:
-        return None
+    content, files, _, _ = socket.recv_fds(link, LARGEST_DATAGRAM_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
     if not content:
         return None
     if files:
@@ -115,29 +128,35 @@ def receive(link: socket.socket) -> dict[str, Any] | None:
 
 
 def fork_keeper(
-    request: dict[str, Any], base: dict[bytes, bytes], boot: str, libc: Any, link: socket.socket
-) -> dict[str, Any]:
-    """Fork one keeper and return its answer: its pid and start time, or an error in words."""
-    reading, writing = os.pipe()
+    link: socket.socket,
+    request: dict[str, Any],
+    base: dict[bytes, bytes],
+    boot: str,
+    libc: Any,
+    reports: tuple[int, ...],
+) -> int | None:
+    """Fork one keeper; return the pipe it will report on. Where there can be none, answer so."""
+    pipe: tuple[int, ...] = ()
     try:
+        reading, writing = pipe = os.pipe()
         pid = os.fork()
     except OSError as error:
-        os.close(reading)
-        os.close(writing)
-        return {"id": request["id"], "error": f"cannot fork a keeper: {error.strerror}"}
+        for descriptor in pipe:
+            os.close(descriptor)
+        words = f"cannot fork a keeper: {error.strerror}"
+        answer(link, request["id"], marshal.dumps({"error": words}))
+        return None
     if pid == 0:
         try:
-            link.close()
-            os.close(reading)
+            for descriptor in (link.detach(), reading, *reports):
+                os.close(descriptor)
             keep(request, base, boot, libc, writing)
         except BaseException as error:
             complain(f"headway keeper {os.getpid()}: {type(error).__name__}: {error}\n")
         finally:
             os._exit(0)
     os.close(writing)
-    content = read_all(reading)
-    answer = marshal.loads(content) if content else {"error": "the keeper was killed at its start"}
-    return {"id": request["id"], **answer}
+    return reading
 
 
 # The keeper
@@ -154,14 +173,15 @@ def keep(
     name_process("headway-keeper")
     try:
         folder = os.open(request["folder"], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        record, claimed = claim(libc, folder, boot, report)
+        start = start_ticks("self")
+        record, claimed = claim(libc, folder, {"start": start, "boot": boot})
     except OSError as error:
         words = "it has been claimed already" if error.errno == errno.EEXIST else error.strerror
         place = os.fsdecode(request["folder"])
-        os.write(report, marshal.dumps({"error": f"cannot claim {place}: {words}"}))
+        tell(report, {"error": f"cannot claim {place}: {words}"})
         return
-    os.close(report)
     provoke(request, "after-claim")
+    tell(report, {"pid": os.getpid(), "start": start})
     notes = []
     if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         notes.append("no subreaper: what the command leaves in the background is not followed")
@@ -180,10 +200,16 @@ def keep(
     write_record(folder, record, ended)
 
 
-def claim(libc: Any, folder: int, boot: str, report: int) -> tuple[int, int]:
-    """Reserve the exit record, link the claim, report it; return the descriptors of both.
+def tell(report: int, content: dict[str, Any]) -> None:
+    """Report to the zygote, once; a zygote that has died in the meantime changes nothing."""
+    note_failure([], "report", os.write, report, marshal.dumps(content))
+    os.close(report)
 
-    See [Note: what makes a start happen once].
+
+def claim(libc: Any, folder: int, content: dict[str, Any]) -> tuple[int, int]:
+    """Reserve the exit record and link the claim; return the descriptors of both.
+
+    See [Note: what makes a start happen once] and [Note: what a full disk cannot take].
 
     Raises:
         FileExistsError: The attempt has a claim; nothing may be started.
@@ -191,22 +217,19 @@ def claim(libc: Any, folder: int, boot: str, report: int) -> tuple[int, int]:
 
     """
     pid = os.getpid()
-    start = start_ticks("self")
-    content = {"pid": pid, "start": start, "boot": boot, "t": time.time_ns()}
     name = f"claim.{pid}"
     record = create(folder, f"exit.{pid}")
     try:
         reserve(libc, record)
         claimed = create(folder, name)
         try:
-            write_all(claimed, content)
+            write_all(claimed, {"pid": pid, **content, "t": time.time_ns()})
             os.link(name, "claim", src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             os.unlink(name, dir_fd=folder)
     except OSError:
         os.unlink(f"exit.{pid}", dir_fd=folder)
         raise
-    os.write(report, marshal.dumps({"pid": pid, "start": start}))
     return record, claimed
 
 

@@ -31,7 +31,7 @@ _LARGEST_REPLY_BYTES = 16 * 1024
 _CLOSE_TIMEOUT_S = 5.0
 
 
-class ZygoteDied(Exception):  # noqa: N818 - it states what happened; the engine starts a new one
+class ZygoteDied(Exception):
     """The zygote is gone: the request was not handed over, so nothing was started for it."""
 
 
