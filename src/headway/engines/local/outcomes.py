@@ -18,18 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol
 
 from headway.core.policy import Outcome, Status, StopHow
+from headway.core.text import plain, shorten
 from headway.core.units import GIB, show_bytes
-from headway.engines.local.last_words import (
-    AllocatorText,
-    LastWords,
-    clean,
-    read_last_words,
-    shorten,
-)
+from headway.engines.local.last_words import AllocatorText, LastWords, read_last_words
 from headway.engines.local.refusals import SpawnFailure, refused_by_kernel, refused_by_shell
 
 MOST_QUOTED = 200
-"""Characters of a job's own words that a cause quotes."""
+"""Columns of a job's own words that a cause quotes."""
 
 _AT_THE_CAP = 0.95  # a group whose peak came this near to its limit was killed by that limit
 _ENDED_BY_US: dict[StopHow, Status] = {
@@ -262,7 +257,7 @@ def _own_victim(evidence: Evidence) -> str:
     for victim in evidence.victims or ():
         inside = evidence.cgroup_path and victim.cgroup == evidence.cgroup_path
         if victim.pid in evidence.tree_pids or inside:
-            return f"its process {victim.pid} ({clean(victim.name)})"
+            return f"its process {victim.pid} ({plain(victim.name)})"
     killed = [pid for pid, number in evidence.record.killed_children if number == signals.SIGKILL]
     if evidence.record.signal == signals.SIGKILL:
         return "the command itself"

@@ -4,7 +4,7 @@ import errno
 import re
 from typing import Protocol
 
-from headway.engines.local.last_words import clean, shorten
+from headway.core.text import plain, shorten
 
 _MOST_NAMED = 120
 _NOT_FOUND = re.compile(r"([^:]+): (?:command )?not found$|command not found: (.+)$")
@@ -35,7 +35,7 @@ def refused_by_kernel(failure: SpawnFailure, cwd: str) -> str:
         cwd: The folder the command was to run in.
 
     """
-    what = shorten(clean(failure.what), _MOST_NAMED)
+    what = shorten(plain(failure.what), _MOST_NAMED)
     if cwd and failure.what == cwd:
         reasons = {
             errno.ENOENT: f'no such folder "{what}"',
@@ -51,7 +51,7 @@ def refused_by_kernel(failure: SpawnFailure, cwd: str) -> str:
             errno.ENOEXEC: f'"{what}" is not a program; does its first line lack #! ?',
             errno.E2BIG: "arguments and environment together are too long for the kernel",
         }
-    return f"could not start: {reasons.get(failure.number, f'{what}: {clean(failure.message)}')}"
+    return f"could not start: {reasons.get(failure.number, f'{what}: {plain(failure.message)}')}"
 
 
 def refused_by_shell(exit_code: int | None, last_line: str) -> str:
