@@ -2,32 +2,16 @@
 
 import errno
 import re
-from typing import Protocol
 
 from headway.core.text import plain, shorten
+from headway.engines.local.attempts import SpawnError
 
 _MOST_NAMED = 120
 _NOT_FOUND = re.compile(r"([^:]+): (?:command )?not found$|command not found: (.+)$")
 _NOT_ALLOWED = re.compile(r"([^:]+): Permission denied$")
 
 
-class SpawnFailure(Protocol):
-    """Why a command could not be started."""
-
-    @property
-    def number(self) -> int:
-        """The errno."""
-
-    @property
-    def message(self) -> str:
-        """Its text."""
-
-    @property
-    def what(self) -> str:
-        """What it is about: the program, the folder, or a file of the attempt."""
-
-
-def refused_by_kernel(failure: SpawnFailure, cwd: str) -> str:
+def refused_by_kernel(failure: SpawnError, cwd: str) -> str:
     """Why a command could not be started.
 
     Args:
