@@ -5,10 +5,10 @@ something else an hour later: a text earlier in the log says nothing about how t
 """
 
 import re
-import unicodedata
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from headway.core.text import plain
 from headway.core.units import GIB, KIB, MIB, TIB
 
 TAIL_BYTES = 64 * 1024
@@ -19,8 +19,6 @@ END_LINES = 20
 
 _LONGEST_LINE = 4000
 _HEADER = "Traceback (most recent call last):"
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-_UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _RANK = re.compile(r"\[rank\d+\]: ?")  # torch puts it before each line of a traceback
 _NAMED = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?::(?: (.*)|$)|$)")
 _EXCEPTION = re.compile(r"((?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception|Interrupt))(?::(?: (.*)|$)|$)")
@@ -119,32 +117,12 @@ def read_last_words(tail: bytes) -> LastWords:
     )
 
 
-def clean(text: str) -> str:
-    r"""Text without terminal escapes, control characters and characters that turn its direction.
-
-    >>> clean("\x1b[31mred\x1b[0m\u202e\x07")
-    'red'
-    """
-    text = _ESCAPES.sub("", text).replace("\t", " ")
-    return "".join(c for c in text if c == "\n" or unicodedata.category(c) not in _UNPRINTED)
-
-
-def shorten(text: str, most: int) -> str:
-    """Text of at most `most` characters; a cut is marked.
-
-    >>> shorten("a long story", 8)
-    'a long …'
-
-    """
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def _lines(tail: bytes) -> list[str]:
     """Lines with words in them; of a line that a progress bar rewrote, what it showed last."""
     lines = []
     for raw in tail[-TAIL_BYTES:].decode("utf-8", "replace").split("\n"):
         shown = next((part for part in reversed(raw.split("\r")) if part.strip()), "")
-        line = _RANK.sub("", clean(shown[:_LONGEST_LINE]), count=1)
+        line = _RANK.sub("", plain(shown[:_LONGEST_LINE].replace("\t", " ")), count=1)
         if line.strip():
             lines.append(line)
     return lines

@@ -15,21 +15,18 @@ import signal as signals
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from headway.core.policy import Outcome, Status, StopHow
+from headway.core.text import plain, shorten
 from headway.core.units import GIB, show_bytes
-from headway.engines.local.last_words import (
-    AllocatorText,
-    LastWords,
-    clean,
-    read_last_words,
-    shorten,
-)
-from headway.engines.local.refusals import SpawnFailure, refused_by_kernel, refused_by_shell
+from headway.engines.local.attempts import CgroupMemory, ExitRecord
+from headway.engines.local.last_words import AllocatorText, LastWords, read_last_words
+from headway.engines.local.refusals import refused_by_kernel, refused_by_shell
+from headway.system.kernel_log import OomKill
 
 MOST_QUOTED = 200
-"""Characters of a job's own words that a cause quotes."""
+"""Columns of a job's own words that a cause quotes."""
 
 _AT_THE_CAP = 0.95  # a group whose peak came this near to its limit was killed by that limit
 _ENDED_BY_US: dict[StopHow, Status] = {
@@ -46,65 +43,6 @@ _DEVICE_FREE = re.compile(
 )
 _DEVICE_USER = re.compile(r"Process (\d+) has ([\d.]+ \w+) memory in use")
 
-Kills = tuple[int | None, int | None]
-"""A counter of the kernel's kills for memory before and after the attempt; None where unknown."""
-
-
-class CgroupCounters(Protocol):
-    """What the attempt's own memory cgroup counted; its peak includes file cache."""
-
-    @property
-    def oom_kills(self) -> int:
-        """Processes of it that the kernel killed for memory."""
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """The most it ever held."""
-
-    @property
-    def limit_bytes(self) -> int | None:
-        """Its cap, or None."""
-
-
-class ExitFacts(Protocol):
-    """What classification reads of an exit record."""
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of the command itself; None where a signal ended it or it never started."""
-
-    @property
-    def signal(self) -> int | None:
-        """The signal that ended the command, or None."""
-
-    @property
-    def spawn_error(self) -> SpawnFailure | None:
-        """Why the command could not be started, or None."""
-
-    @property
-    def largest_process_bytes(self) -> int:
-        """Peak resident memory of its largest process."""
-
-    @property
-    def killed_children(self) -> Sequence[tuple[int, int]]:
-        """(pid, signal) of the descendants it left behind that died by a signal."""
-
-    @property
-    def cgroup(self) -> CgroupCounters | None:
-        """Counters of its own memory cgroup, or None."""
-
-    @property
-    def host_oom_kills(self) -> Kills:
-        """Kills on the whole host."""
-
-    @property
-    def inherited_oom_kills(self) -> Kills:
-        """Kills in the cgroup around Headway."""
-
-    @property
-    def address_space_limit_bytes(self) -> int | None:
-        """The RLIMIT_AS it ran under, or None."""
-
 
 class Victim(NamedTuple):
     """A process that the kernel's log says was killed for memory."""
@@ -112,6 +50,13 @@ class Victim(NamedTuple):
     pid: int
     name: str
     cgroup: str
+    limit_of: str | None = None
+    """The cgroup whose limit was met, "" for the machine itself, None where the log doesn't say."""
+
+    @classmethod
+    def of(cls, kill: OomKill) -> "Victim":
+        """The victim that the log speaks of; its short line knows no cgroups."""
+        return cls(kill.pid, kill.name, kill.cgroup, kill.limit_of if kill.cgroup else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +79,7 @@ class Evidence:
         host_bytes: Memory of the host, or None.
     """
 
-    record: ExitFacts
+    record: ExitRecord
     stop: StopHow | None = None
     stop_reason: str = ""
     stderr_tail: bytes = b""
@@ -168,7 +113,9 @@ def classify(evidence: Evidence) -> Outcome:
     words = read_last_words(evidence.stderr_tail)
     killed, doubt = _killed_outside(evidence, words)
     if killed:
-        return _out_of_memory(bare, at=show_peak(peak_bytes), where=doubt, victim=killed)
+        # Without samples only the largest process is known: a lower bound.
+        at = show_peak(peak_bytes) + ("" if evidence.peak_bytes else " or more")
+        return _out_of_memory(bare, at=at, where=doubt, victim=killed)
     if words.allocator and _allocator_counts(record, words.allocator):
         return _refused_memory(evidence, words.allocator, bare)
     if record.exit_code == 0:
@@ -232,12 +179,11 @@ def _stopped(evidence: Evidence, stop: StopHow, bare: Outcome) -> Outcome:
     return replace(bare, status=_ENDED_BY_US[stop], cause=cause, stopped=stop)
 
 
-def _killed_inside(evidence: Evidence, cgroup: CgroupCounters, bare: Outcome) -> Outcome:
+def _killed_inside(evidence: Evidence, cgroup: CgroupMemory, bare: Outcome) -> Outcome:
     """The attempt's own cgroup counted a kill: by its own cap, or by a limit above it."""
     limit_bytes = cgroup.limit_bytes or evidence.cap_bytes
     held_bytes = max(bare.peak_bytes or 0, cgroup.peak_bytes or 0)
-    capped = limit_bytes is not None and held_bytes >= _AT_THE_CAP * limit_bytes
-    if limit_bytes is not None and (capped or not cgroup.peak_bytes):
+    if limit_bytes is not None and _cap_was_met(evidence, held_bytes, limit_bytes):
         held_bytes = min(held_bytes, limit_bytes) if held_bytes else limit_bytes
         at = f"{show_peak(held_bytes)} of its {show_bytes(limit_bytes)} cap"
         where = "the job itself grew"
@@ -246,6 +192,16 @@ def _killed_inside(evidence: Evidence, cgroup: CgroupCounters, bare: Outcome) ->
         where = "memory around it was full (the machine's, or that of the cgroup Headway is in)"
     bare = replace(bare, peak_bytes=max(held_bytes, bare.peak_bytes or 0))
     return _out_of_memory(bare, at=at, where=where, victim=_own_victim(evidence))
+
+
+def _cap_was_met(evidence: Evidence, held_bytes: int, limit_bytes: int) -> bool:
+    """Whether the attempt's own cap called for the kill, and not a limit above it."""
+    victim = _named_victim(evidence)
+    if victim is not None and victim.limit_of is not None:
+        return victim.limit_of in {evidence.cgroup_path, victim.cgroup} - {""}
+    cgroup = evidence.record.cgroup
+    peak_known = cgroup is not None and cgroup.peak_bytes is not None
+    return not peak_known or held_bytes >= _AT_THE_CAP * limit_bytes
 
 
 def _out_of_memory(bare: Outcome, *, at: str, where: str, victim: str) -> Outcome:
@@ -257,12 +213,19 @@ def _out_of_memory(bare: Outcome, *, at: str, where: str, victim: str) -> Outcom
     return replace(bare, status="oom", cause=cause)
 
 
-def _own_victim(evidence: Evidence) -> str:
-    """Who was killed in the attempt's tree, in words."""
+def _named_victim(evidence: Evidence) -> Victim | None:
+    """The first process of the attempt that the kernel's log names."""
     for victim in evidence.victims or ():
         inside = evidence.cgroup_path and victim.cgroup == evidence.cgroup_path
         if victim.pid in evidence.tree_pids or inside:
-            return f"its process {victim.pid} ({clean(victim.name)})"
+            return victim
+    return None
+
+
+def _own_victim(evidence: Evidence) -> str:
+    """Who was killed in the attempt's tree, in words."""
+    if (named := _named_victim(evidence)) is not None:
+        return f"its process {named.pid} ({plain(named.name)})"
     killed = [pid for pid, number in evidence.record.killed_children if number == signals.SIGKILL]
     if evidence.record.signal == signals.SIGKILL:
         return "the command itself"
@@ -273,17 +236,18 @@ def _killed_outside(evidence: Evidence, words: LastWords) -> tuple[str, str]:
     """The victim in words, "" where none of ours is proven; then where, or what speaks against."""
     record = evidence.record
     around, host = _rise(record.inherited_oom_kills), _rise(record.host_oom_kills)
-    named = [victim for victim in evidence.victims or () if victim.pid in evidence.tree_pids]
+    named = _named_victim(evidence)
     if around is None and host is None:
-        if named:
+        if named is not None:
             return _own_victim(evidence), "the machine's memory was full"
         return "", "whether for memory cannot be told here (the kernel does not count it)"
     if not (around or host):
         return "", "no memory kill was counted"
-    where = "the machine's memory was full"
-    if around:
-        where = "the memory of the cgroup Headway is in was full"
-    if named:
+    by_log = None if named is None else named.limit_of
+    in_cgroup = around if by_log is None else by_log
+    whose = "memory of the cgroup Headway is in" if in_cgroup else "machine's memory"
+    where = f"the {whose} was full"
+    if named is not None:
         return _own_victim(evidence), where
     risen = host or around or 0
     if evidence.victims is not None and len(evidence.victims) >= risen:
@@ -296,13 +260,13 @@ def _killed_outside(evidence: Evidence, words: LastWords) -> tuple[str, str]:
     return "", f"perhaps for memory: {risen} memory {kills} counted while {others} ran beside it"
 
 
-def _rise(kills: Kills) -> int | None:
+def _rise(kills: tuple[int | None, int | None]) -> int | None:
     """By how much a counter rose, or None where it could not be read."""
     before, after = kills
     return None if before is None or after is None else max(0, after - before)
 
 
-def _sign_of_kill(record: ExitFacts, words: LastWords) -> str:
+def _sign_of_kill(record: ExitRecord, words: LastWords) -> str:
     """Who of the tree died by a signal 9 that Headway did not send, in words; "" for nobody."""
     if record.signal == signals.SIGKILL:
         return "the command itself"
@@ -314,7 +278,7 @@ def _sign_of_kill(record: ExitFacts, words: LastWords) -> str:
     return "one of its processes" if record.exit_code == 128 + signals.SIGKILL else ""
 
 
-def _allocator_counts(record: ExitFacts, allocator: AllocatorText) -> bool:
+def _allocator_counts(record: ExitRecord, allocator: AllocatorText) -> bool:
     """Whether an allocator's last words can be what ended the job."""
     if record.exit_code == 0:
         return False
@@ -324,7 +288,7 @@ def _allocator_counts(record: ExitFacts, allocator: AllocatorText) -> bool:
     return _ending_signal(record) not in _FOREIGN_ENDS
 
 
-def _ending_signal(record: ExitFacts) -> int | None:
+def _ending_signal(record: ExitRecord) -> int | None:
     """The signal that ended the command, also where only a shell speaks of it."""
     if record.signal is not None:
         return record.signal
@@ -385,7 +349,7 @@ def _failure(evidence: Evidence, words: LastWords, doubt: str) -> str:
     return f"{ended}; last line: {shorten(words.last_line, MOST_QUOTED)}"
 
 
-def _ended(record: ExitFacts) -> str:
+def _ended(record: ExitRecord) -> str:
     """Exit code or signal in words."""
     number = _ending_signal(record)
     if number is None:

@@ -2,32 +2,16 @@
 
 import errno
 import re
-from typing import Protocol
 
-from headway.engines.local.last_words import clean, shorten
+from headway.core.text import plain, shorten
+from headway.engines.local.attempts import SpawnError
 
 _MOST_NAMED = 120
 _NOT_FOUND = re.compile(r"([^:]+): (?:command )?not found$|command not found: (.+)$")
 _NOT_ALLOWED = re.compile(r"([^:]+): Permission denied$")
 
 
-class SpawnFailure(Protocol):
-    """Why a command could not be started."""
-
-    @property
-    def number(self) -> int:
-        """The errno."""
-
-    @property
-    def message(self) -> str:
-        """Its text."""
-
-    @property
-    def what(self) -> str:
-        """What it is about: the program, the folder, or a file of the attempt."""
-
-
-def refused_by_kernel(failure: SpawnFailure, cwd: str) -> str:
+def refused_by_kernel(failure: SpawnError, cwd: str) -> str:
     """Why a command could not be started.
 
     Args:
@@ -35,7 +19,7 @@ def refused_by_kernel(failure: SpawnFailure, cwd: str) -> str:
         cwd: The folder the command was to run in.
 
     """
-    what = shorten(clean(failure.what), _MOST_NAMED)
+    what = shorten(plain(failure.what), _MOST_NAMED)
     if cwd and failure.what == cwd:
         reasons = {
             errno.ENOENT: f'no such folder "{what}"',
@@ -51,7 +35,7 @@ def refused_by_kernel(failure: SpawnFailure, cwd: str) -> str:
             errno.ENOEXEC: f'"{what}" is not a program; does its first line lack #! ?',
             errno.E2BIG: "arguments and environment together are too long for the kernel",
         }
-    return f"could not start: {reasons.get(failure.number, f'{what}: {clean(failure.message)}')}"
+    return f"could not start: {reasons.get(failure.number, f'{what}: {plain(failure.message)}')}"
 
 
 def refused_by_shell(exit_code: int | None, last_line: str) -> str:

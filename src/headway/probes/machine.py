@@ -1,0 +1,145 @@
+"""The machine as this process may use it: the inventory behind `headway detect` and every plan.
+
+What was handed to us is the inventory: affinity and cpusets, time quotas, memory limits of control
+groups, CUDA_VISIBLE_DEVICES. More than that is not ours; what cannot be read is not free.
+"""
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from headway.core.machine import ForeignUse, Host, Machine, SharingWay
+from headway.core.text import plain
+from headway.probes.devices import Inventory, load_nvml, read_devices
+from headway.probes.foreign import foreign_use, own_tree, take_moment
+from headway.probes.visible import VARIABLE
+from headway.system.cgroups import Cgroups
+from headway.system.cores import allowed_cores, quota_cores
+from headway.system.hierarchies import ROOT, Hierarchy, discover_hierarchies
+from headway.system.memory import MemoryGauge
+from headway.system.procfs import PROC, boot_id, read_or_none
+
+_NOT_YET = "not in this version; serial, naive, shared and partitioned are"
+
+
+def measure_machine(
+    *,
+    window_s: float = 0.2,
+    environment: Mapping[str, str] | None = None,
+    own_pids: Collection[int] = (),
+    pid: int | None = None,
+    affinity: Collection[int] | None = None,
+    nvml: Any | None = None,
+    proc: Path = PROC,
+    root: Path = ROOT,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Machine:
+    """Look at this machine for `window_s` seconds: what is there, what is ours, who else uses it.
+
+    Args:
+        window_s: For how long others are observed; 0 observes memory and devices only.
+        environment: The caller's variables; this process's own by default.
+        own_pids: Roots of more process trees that are ours, such as keepers of running jobs.
+        pid: This process, where `proc` is not the real one.
+        affinity: The cores we are bound to, instead of asking the kernel.
+        nvml: A module like pynvml; the real one is loaded by default.
+        proc: Where procfs is mounted.
+        root: Put before mount points, so that a recorded tree can stand for the machine.
+        sleep: Waits between the two looks.
+
+    """
+    environment = os.environ if environment is None else environment
+    pid = os.getpid() if pid is None else pid
+    hierarchies = discover_hierarchies(proc, root=root, pid=pid)
+    gauge = MemoryGauge(proc, hierarchies=hierarchies)
+    cores = allowed_cores(proc, hierarchies=hierarchies, affinity=affinity)
+    before = take_moment(proc)
+    sleep(window_s)
+    after = take_moment(proc)
+    ours = own_tree(after, {pid, *own_pids})
+    foreign = foreign_use(before, after, gauge, cores=cores, own_pids=ours, proc=proc)
+    inventory = read_devices(
+        load_nvml() if nvml is None else nvml,
+        environment.get(VARIABLE),
+        own_pids=ours,
+        device_order=environment.get("CUDA_DEVICE_ORDER"),
+        proc=proc,
+    )
+    host = _host(cores, hierarchies, gauge, proc)
+    cgroups = Cgroups.discover(proc, root=root, pid=pid, hierarchies=hierarchies)
+    return Machine(
+        hosts=(host,),
+        devices=inventory.devices,
+        ways=_ways(cgroups, inventory),
+        foreign=foreign,
+        notes=(*inventory.notes, *_load_notes(host, foreign, proc)),
+    )
+
+
+def _host(
+    cores: tuple[int, ...], hierarchies: list[Hierarchy], gauge: MemoryGauge, proc: Path
+) -> Host:
+    limit = gauge.limit()
+    return Host(
+        name=plain(os.uname().nodename),
+        boot_id=boot_id(proc),
+        cores=cores,
+        quota_cores=quota_cores(proc, hierarchies=hierarchies),
+        memory_bytes=limit.limit_bytes,
+        memory_source=limit.source,
+        model=_processor(proc),
+    )
+
+
+def _processor(proc: Path) -> str:
+    """The processor's name, "" where the kernel gives none (as on many ARM machines)."""
+    for line in (read_or_none(proc / "cpuinfo") or b"").decode(errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return plain(" ".join(value.split()))
+    return ""
+
+
+def _load_notes(host: Host, foreign: ForeignUse, proc: Path) -> list[str]:
+    """What a busy machine does to everything that is measured on it."""
+    notes = []
+    if foreign.cores >= 0.5:
+        notes.append(
+            f"others keep {foreign.cores:.1f} of {len(host.cores)} cores busy: runs take longer, "
+            "and times measured now swing"
+        )
+    words = (read_or_none(proc / "loadavg") or b"").split()
+    if words and float(words[0]) > len(host.cores):
+        load = ", ".join(word.decode() for word in words[:3])
+        notes.append(f"load average {load}: more is waiting to run than there are cores")
+    return notes
+
+
+def _ways(cgroups: Cgroups, inventory: Inventory) -> tuple[SharingWay, ...]:
+    """Each way of sharing this machine: usable, or why not."""
+    no_cap = cgroups.usable["memory"]
+    no_cpuset = cgroups.usable["cpuset"]
+    confined = "by affinity" if no_cpuset else "by cpuset"
+    cap = (
+        f"control groups: {no_cap}" if no_cap else f"cores {confined}, memory capped by the kernel"
+    )
+    watched = "cores by affinity; memory is watched, and the newest job stops before it runs out"
+    no_gpu = "" if inventory.any_gpu else "no NVIDIA device here"
+    return (
+        SharingWay(name="serial", usable=True, reason="one job after another"),
+        SharingWay(name="naive", usable=True, reason="everything at once, nothing divided"),
+        SharingWay(name="shared", usable=True, reason="several at once, threads divided"),
+        SharingWay(name="partitioned by cgroup", usable=not no_cap, reason=cap),
+        SharingWay(name="partitioned by affinity and watching", usable=True, reason=watched),
+        SharingWay(name="mps", usable=False, reason=no_gpu or _NOT_YET),
+        SharingWay(name="mig", usable=False, reason=no_gpu or _mig(inventory)),
+    )
+
+
+def _mig(inventory: Inventory) -> str:
+    """MIG devices that are there are used; dividing a GPU is another matter."""
+    if any(device.uuid.startswith("MIG-") for device in inventory.devices):
+        return "dividing a GPU is not in this version; MIG devices that are there are used"
+    return _NOT_YET
