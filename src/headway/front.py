@@ -384,10 +384,6 @@ class RunHandle:
             raise UnknownName(f'job "{job}" of {self.name} has no output yet: it was not started')
         return folder / str(attempt or attempts[-1]) / stream
 
-    def explain(self) -> "Result":
-        """The report's data; the same as `status` once the run has ended."""
-        return self.status()
-
     # --- inside ----------------------------------------------------------------------------------
 
     def _machine_now(self) -> Machine:
@@ -491,8 +487,8 @@ def recent_runs(*, here: bool = False, limit: int = 20) -> list[Path]:
     found: dict[Path, None] = {}
     folder = os.getcwd()
     for line in reversed(_index_lines()):
-        where, _, path = line.partition("\t")
-        candidate = Path(path)
+        where, _, text = line.partition("\t")
+        candidate = Path(text)
         if (not here or where == folder) and (candidate / ".headway").is_file():
             found.setdefault(candidate, None)
     local = Path(RUNS_FOLDER)

@@ -8,7 +8,8 @@
     ├── BadFile                  a file of ours is damaged, foreign or newer (exit 2)
     ├── RunIsLive                another Headway works on this run folder (exit 2)
     ├── DoesNotFit               nothing could be placed (exit 3)
-    └── NoSpace                  the disk under the run folder is full (exit 130)
+    ├── NoSpace                  the disk under the run folder is full (exit 130)
+    └── SimulationError          a task graph that cannot be simulated (sim/task.py)
 
 Each says what was given, the limit it broke, and the next step.
 """

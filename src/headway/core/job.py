@@ -3,6 +3,7 @@
 import posixpath
 import re
 import shlex
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -49,7 +50,7 @@ class Job(Noun):
             raise ValueError(f"cores={self.cores} is more than threads={self.threads}")
         return self
 
-    @property
+    @cached_property
     def script(self) -> str:
         """What the command runs, without its arguments: the key under which peaks are learnt.
 

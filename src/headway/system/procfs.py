@@ -193,6 +193,15 @@ def open_pidfd(pid: int, start_ticks: int, proc: Path = PROC) -> int | None:
     return descriptor
 
 
+def in_first_pid_namespace(proc: Path = PROC) -> bool:
+    """Whether our pids are the machine's own, as the kernel's log writes them."""
+    try:
+        # PROC_PID_INIT_INO of include/linux/proc_ns.h: fixed for the first namespace.
+        return os.readlink(proc / "self/ns/pid") == f"pid:[{0xEFFFFFFC}]"
+    except OSError:
+        return False
+
+
 def cmdline(pid: int, proc: Path = PROC) -> list[str]:
     """The words a process was started with; empty where it has ended or may not be read."""
     words = read_or_none(f"{proc}/{pid}/cmdline") or b""

@@ -16,6 +16,13 @@ from headway.system.hierarchies import discover_hierarchies
 
 CONTROLLERS = ("freezer", "memory")
 
+# Entering a group waits up to 20 ms for all cores to pass a safe point of the kernel: much for a
+# command of some milliseconds, and what is that short and small needs no watching. A script whose
+# last TRIVIAL_COUNT attempts were below both marks is started without, unless it has a cap.
+TRIVIAL_COUNT = 8
+TRIVIAL_NS = 250_000_000
+TRIVIAL_BYTES = 64 * 2**20
+
 
 class Groups:
     """Makes, reopens and removes the groups of one run; `note` says why there are none."""
@@ -25,6 +32,7 @@ class Groups:
         self.note = note
         self.inherited_memory = inherited_memory
         self._gone: list[Cgroup] = []
+        self._trivial: dict[str, int] = {}
 
     @classmethod
     def discover(cls, run_path: Path) -> "Groups":
@@ -40,15 +48,21 @@ class Groups:
         except OSError as error:
             return cls(None, f"no control group per job ({error.strerror or error})", inherited)
 
-    def create(self, name: str, cap_bytes: int | None) -> Cgroup | None:
-        """A new group for an attempt, or None where there can be none."""
-        if self._run is None:
+    def create(self, name: str, *, script: str, cap_bytes: int | None) -> Cgroup | None:
+        """A new group for an attempt of a script, or None where there can be or need be none."""
+        trivial = cap_bytes is None and self._trivial.get(script, 0) >= TRIVIAL_COUNT
+        if self._run is None or trivial:
             return None
         try:
             return self._run.create(name, memory_limit_bytes=cap_bytes)
         except OSError as error:
             self.note = f"no control group for attempt {name} ({error.strerror or error})"
             return None
+
+    def learn(self, script: str, *, took_ns: int, peak_bytes: int) -> None:
+        """An attempt of a script ended: was it too short and small to be worth a group?"""
+        trivial = took_ns < TRIVIAL_NS and peak_bytes < TRIVIAL_BYTES
+        self._trivial[script] = self._trivial.get(script, 0) + 1 if trivial else 0
 
     @property
     def folders(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from headway.engines.local.outcomes import Victim
 from headway.system.kernel_log import KernelLog
 from headway.system.memory import Headroom, MemoryGauge
+from headway.system.procfs import in_first_pid_namespace
 
 # Below this part of the limit free, the newest job gives way.
 MARK_PART = 0.04
@@ -22,7 +23,8 @@ class Guard:
 
     def __init__(self) -> None:
         self._gauge = MemoryGauge()
-        self._log, self.log_note = KernelLog.open()
+        # The log names pids of the machine: in another pid namespace they are not ours.
+        self._log = KernelLog.open()[0] if in_first_pid_namespace() else None
         self._looked_s = 0.0
         self._free: int | None = None
         self.tight = False
@@ -50,8 +52,7 @@ class Guard:
         """Read which processes the kernel killed for memory since the last time."""
         if self._log is not None and self.victims is not None:
             found = self._log.oom_kills_since()
-            new = [Victim(kill.pid, kill.name, kill.cgroup) for kill in found]
-            self.victims = [*self.victims, *new]
+            self.victims = [*self.victims, *map(Victim.of, found)]
 
     def close(self) -> None:
         """Give the descriptors back."""

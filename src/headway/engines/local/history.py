@@ -54,7 +54,8 @@ def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> Hist
         BadFile: The journal is damaged before its last line, or speaks of jobs that are not there.
     """
     told = History(View.of(jobs, plan.placements, machine))
-    boot, groups = "", {}
+    boot = ""
+    groups: dict[str, str] = {}
     for entry in replay(run.folder):
         told.began_ns = entry.t if told.began_ns is None else told.began_ns
         told.ended_ns = entry.t

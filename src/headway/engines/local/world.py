@@ -274,7 +274,11 @@ class LocalWorld:
             self.journal.word(event.t, event)
         self.view.apply(event, event.t)
         if isinstance(event, Exited):
-            self._records.attempt_ended(self.view.states[event.job], event.t)
+            state = self.view.states[event.job]
+            took_ns = event.t - (state.started_ns or event.t)
+            peak_bytes = event.outcome.peak_bytes or 0
+            self._groups.learn(state.job.script, took_ns=took_ns, peak_bytes=peak_bytes)
+            self._records.attempt_ended(state, event.t)
         return event
 
     def _finished(self) -> bool:
@@ -386,7 +390,9 @@ class LocalWorld:
         attempt = Attempt(index, folder, boot=self._boot, siblings=len(self._attempts))
         for other in self._attempts.values():
             other.siblings += 1
-        attempt.cgroup = self._groups.create(_group_name(index, state.attempt), share.cap_bytes)
+        attempt.cgroup = self._groups.create(
+            _group_name(index, state.attempt), script=state.job.script, cap_bytes=share.cap_bytes
+        )
         self._attempts[index] = attempt
         request = StartRequest(
             identifier=index,
