@@ -227,9 +227,8 @@ _NOT_PYTHON = "not a Python command"
 _PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)*)?t?")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # Programs of the shell that start nothing else: of any other, a Python process may be inside.
-_PLAIN = frozenset(
-    ["true", "false", "sleep", "echo", "printf", "test", "date", "cat", "cp", "mv", "rm", "ls"]
-    + ["mkdir", "touch", "tar", "gzip", "cd", "pwd"]
+_PLAIN = re.compile(
+    "true|false|sleep|echo|printf|test|date|cat|cp|mv|rm|ls|mkdir|touch|tar|gzip|cd|pwd"
 )
 _PREFIXES = frozenset(["env", "exec", "nohup", "setsid", "time"])
 _HIDING_FLAGS = {"I": "-I", "E": "-E", "S": "-S"}
@@ -275,7 +274,7 @@ def _guess_simple(words: list[str]) -> str | None:
         return "started with an emptied environment (env -i)"
     if name in _PREFIXES:
         return _guess_simple(arguments)
-    if name in _PLAIN:
+    if _PLAIN.fullmatch(name):
         return _NOT_PYTHON
     if _PYTHON.fullmatch(name) is None:
         return None

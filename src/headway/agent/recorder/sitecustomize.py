@@ -10,7 +10,6 @@ The layout of its file is described in headway.core.recording, which repeats the
 """
 
 # The syntax stays old on purpose: an interpreter too old to record must still be able to pass by.
-import itertools
 import os
 import sys
 import time
@@ -62,7 +61,8 @@ class Recorder(object):
 
     def __init__(self, folder):
         self.folder = folder
-        self.started_ns = time.monotonic_ns()
+        self.clock = time.monotonic_ns  # held here: tools that freeze clocks patch the module
+        self.started_ns = self.clock()
         self.given_up = False
         self._clear()
 
@@ -101,6 +101,7 @@ class Recorder(object):
             self.opening.release()
 
     def _open(self, now_ns):
+        import itertools
         import mmap
 
         pid, start_ticks = os.getpid(), _start_ticks()
@@ -142,13 +143,13 @@ class Recorder(object):
 
     def say(self, status):
         """Make the file without a step, to tell why there will be none."""
-        if self.open(time.monotonic_ns()):
+        if self.open(self.clock()):
             self.words[_STATUS] = status
 
     def forked(self):
         """Let go of the parent's file in a forked child, which makes its own."""
         words, mapping = self.words, self.mapping
-        self.started_ns = time.monotonic_ns()
+        self.started_ns = self.clock()
         self._clear()
         if words is not None:
             words.release()
@@ -169,7 +170,7 @@ def make_hook(recorder, torch):
 
     It cannot be taken off again after a failure: torch is iterating over its hooks just then.
     """
-    clock = time.monotonic_ns
+    clock = recorder.clock
     # torch.compiler is loaded after torch.optim, so only its folder can be looked for here.
     can_compile = os.path.isdir(os.path.join(os.path.dirname(torch.__file__), "compiler"))
 
