@@ -6,15 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from headway.core.policy import Outcome, StopHow
-from headway.core.recording import StepSummary, read_folder, summary, why_unseen
+from headway.core.recording import Recording, read_folder, summary, why_unseen
 from headway.core.run import Run
 from headway.core.view import JobState
 from headway.engines.local.attempts import AttemptFolder
+from headway.engines.local.last_words import TAIL_BYTES
 from headway.engines.local.outcomes import Evidence, Victim, classify, lost_outcome
 from headway.system.group import Cgroup
 from headway.system.procfs import boot_id
-
-STDERR_TAIL_BYTES = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -60,17 +59,20 @@ def outcome_of_attempt(
         clock_offset_ns: Wall clock minus CLOCK_MONOTONIC, to place steps in time.
     """
     record = attempt.folder.read_exit()
-    seen = summary(read_folder(attempt.folder.steps))
+    recordings = read_folder(attempt.folder.steps)
+    rebooted = attempt.boot != "" and attempt.boot != boot_id()
+    # Times of another boot count from another zero.
+    steps = _Steps(recordings, state.job.command, None if rebooted else clock_offset_ns)
     share = state.share
     if record is None:
-        rebooted = attempt.boot != "" and not _same_boot(attempt.boot)
         outcome = lost_outcome(
-            "reboot" if rebooted else "keeper",
+            # A keeper that was watched here died here; otherwise it went with an earlier life.
+            "reboot" if rebooted else "keeper" if attempt.pidfd >= 0 else "killed",
             run=run.name,
             job=state.job.name,
             keeper_pid=attempt.keeper_pid or None,
         )
-        return _with_steps(outcome, seen, state.job.command, clock_offset_ns)
+        return steps.added_to(outcome)
     evidence = Evidence(
         record=record,
         stop=attempt.stop,
@@ -94,24 +96,29 @@ def outcome_of_attempt(
         cpu_s=round(record.user_s + record.system_s, 3),
         notes=record.notes,
     )
-    return _with_steps(outcome, seen, state.job.command, clock_offset_ns)
+    return steps.added_to(outcome)
 
 
-def _with_steps(
-    outcome: Outcome, seen: StepSummary | None, command: str, offset_ns: int
-) -> Outcome:
-    if seen is None:
-        return replace(outcome, unseen=why_unseen(command))
-    return replace(
-        outcome,
-        steps=seen.steps,
-        step_ns=seen.median_step_ns,
-        first_step_ns=seen.first_ns + offset_ns,
-    )
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """What the recorder saw of an attempt."""
 
+    recordings: Sequence[Recording]
+    command: str
+    clock_offset_ns: int | None
 
-def _same_boot(boot: str) -> bool:
-    return boot == boot_id()
+    def added_to(self, outcome: Outcome) -> Outcome:
+        seen = summary(self.recordings)
+        if seen is None:
+            unseen = why_unseen(self.command, recordings=self.recordings)
+            return replace(outcome, unseen=unseen)
+        offset_ns = self.clock_offset_ns
+        return replace(
+            outcome,
+            steps=seen.steps,
+            step_ns=seen.median_step_ns,
+            first_step_ns=None if offset_ns is None else seen.first_ns + offset_ns,
+        )
 
 
 def _tail(folder: AttemptFolder) -> bytes:
@@ -121,8 +128,8 @@ def _tail(folder: AttemptFolder) -> bytes:
         return b""
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - STDERR_TAIL_BYTES))
-        return file.read(STDERR_TAIL_BYTES)
+        file.seek(max(0, size - TAIL_BYTES))
+        return file.read(TAIL_BYTES)
 
 
 def _kernel_path(cgroup: Cgroup | None) -> str:

@@ -39,5 +39,6 @@ def environment_changes(
     if recorder is not None:
         inherited = own.get("PYTHONPATH", environment.get("PYTHONPATH"))
         changes["PYTHONPATH"] = python_path(str(recorder), inherited)
-        changes[FOLDER_VARIABLE] = str(steps_folder)
+    # Without a recorder of ours, a job must not write into the folder of whoever started us.
+    changes[FOLDER_VARIABLE] = str(steps_folder) if recorder is not None else ""
     return changes
