@@ -95,9 +95,11 @@ def check_after(jobs: Sequence[Job], drafts: Sequence[Draft]) -> None:
                 )
             waits.append((index, indices[name]))
     if waits and (circle := _circle(jobs, waits)):
-        names = [(show(jobs[one].name), show(jobs[other].name)) for one, other in circle]
-        shown = ", ".join(f'"{one}" after "{other}"' for one, other in names[:6])
-        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        shown = ", ".join(
+            f'"{show(jobs[one].name)}" after "{show(jobs[other].name)}"'
+            for one, other in circle[:6]
+        )
+        more = f" and {len(circle) - 6} more" if len(circle) > 6 else ""
         groups = " (members of a group start together)" if _through_groups(circle) else ""
         raise drafts[circle[0][0]].bad(
             f"after goes round in a circle: {shown}{more}{groups}; take one of them out."
