@@ -74,7 +74,7 @@ class Jobs(Noun):
 def script_of(command: str, folder: str) -> str:
     """The script or module or program that a shell command runs, as far as its words tell."""
     try:
-        words = shlex.split(command, comments=True)
+        words = shlex.split(command.replace("\\\n", ""), comments=True)
     except ValueError:
         return command
     while words and re.match(r"^[A-Za-z_]\w*=", words[0]):

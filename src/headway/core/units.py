@@ -15,7 +15,7 @@ KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 _BYTES = {"": 1, "B": 1, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
-_SIZE = re.compile(_NUMBER + r"\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_SIZE = re.compile(_NUMBER + r"\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
 _DURATION_PART = re.compile(_NUMBER + r"\s*(min|[smhd]?)")
 
 

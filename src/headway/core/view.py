@@ -120,7 +120,6 @@ class View:
                 d.index for d in machine.devices if d.used_bytes is not None and not d.users
             },
             foreign_bytes=machine.foreign.memory_bytes,
-            foreign_cores=machine.foreign.cores,
             unsettled=len(states),
         )
         for state in states:

@@ -127,8 +127,9 @@ class Queue(Policy):
     def _room(self, view: View) -> "_Room":
         slots = self.slots
         if slots is not None and slots > 1:
-            # Others' work counts once it lasts: the view's figure is an average over seconds.
-            slots = max(1, slots - int(view.foreign_cores + 0.25))
+            # Others' work counts once it lasts (the view's figure is smoothed over 20 s), and a
+            # core that is mostly idle is still worth a job.
+            slots = max(1, slots - int(view.foreign_cores + 0.1))
         used = sum(self._width(state) for state in view.running.values())
         return _Room(
             slots=None if slots is None else max(0, slots - used),

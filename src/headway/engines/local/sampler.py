@@ -32,8 +32,8 @@ STEADY_PART = 0.05
 THREADS_AFTER_S = 5.0
 # A thread that ran at least this part of the busiest one's time computes beside it.
 BUSY_PART = 0.25
-# Smoothing of others' use: about 10 s, so that a passing compile does not hold a job back.
-FOREIGN_KEEP = 0.9
+# Smoothing of others' use: about 20 s, so that a passing compile does not hold a job back.
+FOREIGN_KEEP = 0.95
 
 
 @dataclass(slots=True)

@@ -93,8 +93,6 @@ class LocalWorld:
         told = history(run, plan, jobs, machine)
         self.history = told
         self.view: View = told.view
-        # What others use now counts, not what they used when the journal was written.
-        self.view.foreign_cores = machine.foreign.cores
         self._offset_ns = time.time_ns() - time.monotonic_ns()
         self._resume = resume
         self._recorder = recorder
