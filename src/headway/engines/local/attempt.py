@@ -89,7 +89,11 @@ def outcome_of_attempt(
         host_bytes=around.host_bytes,
     )
     outcome = classify(evidence)
-    peak = max(outcome.peak_bytes or 0, state.peak_bytes, record.largest_process_bytes)
+    # Sampled figures leave out shared library pages, which belong to nobody alone; the kernel's
+    # largest process has them, so it only stands in where a job was too short to be sampled.
+    peak = state.peak_bytes or record.largest_process_bytes
+    if outcome.status == "oom":
+        peak = max(peak, outcome.peak_bytes or 0)
     outcome = replace(
         outcome,
         peak_bytes=peak,

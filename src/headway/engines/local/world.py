@@ -136,6 +136,8 @@ class LocalWorld:
         self._records = Records(self.run.folder, self.view, self._now())
         self._sampler = Sampler(self.view, self._offset_ns)
         notes = [self._groups.note] if self._groups.note and not self.history.lives else []
+        if self.history.began_ns is None:
+            self.history.began_ns = self._now()
         life = {"boot": self._boot, "groups": self._groups.folders, "supervisor": os.getpid()}
         self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
         for index in list(self.view.running):
