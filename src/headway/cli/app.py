@@ -53,7 +53,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="More: tracebacks of bugs.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Less.")]
 # Described in each verb's own words: typer's list of arguments would name Python types.
-Words = Annotated[list[str] | None, typer.Argument(metavar="[RUN] [JOB]...", hidden=True)]
+Words = Annotated[list[str] | None, typer.Argument(metavar="RUN|JOB", hidden=True)]
 _WHICH = (
     "A first word that names a run (its folder or its name) is the run; else all words are jobs of "
     "the newest run started from this folder.\n\n"
@@ -139,7 +139,7 @@ def run(
     context: typer.Context,
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOBS | -- CMD...", hidden=True),
+        typer.Argument(metavar="JOBS|-- CMD", hidden=True),
     ] = None,
     mode: Annotated[
         str | None,

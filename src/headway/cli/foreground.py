@@ -67,7 +67,7 @@ def _progress(handle: RunHandle, screen: Screen, manner: Manner) -> Iterator[Pro
     elif screen.redraws:
         from headway.cli.live import LiveTable
 
-        title = f"headway  run {screen.clean(handle.name)}  {handle.folder.plan.mode}"
+        title = f"{handle.folder.plan.mode}  run {screen.clean(handle.name)}"
         progress = LiveTable(screen, sys.stderr, title=title)
     else:
         progress = EventLog(screen, sys.stderr)

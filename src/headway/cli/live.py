@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TextIO, cast
 
 from headway.cli.layout import Column, table
-from headway.cli.progress import Left, Narrator, Progress, ended_words, summary
+from headway.cli.progress import Left, Narrator, Progress, clock_words, ended_words, summary
 from headway.cli.screens import core_list
 from headway.cli.terminal import Screen
 from headway.core.policy import Event, Exited
@@ -21,7 +21,8 @@ _WAITING = 3
 _OWN_LINES = 4  # header, title, what waits besides, footer
 # Said above the table as well, since the table soon forgets them.
 _WORTH_A_LINE = frozenset(
-    {"failed", "oom", "timeout", "stalled", "lost", "infeasible", "again", "confined", "stops"}
+    {"failed", "oom", "timeout", "stalled", "lost", "infeasible", "again", "gave way", "stopped"}
+    | {"confined", "stops"}
 )
 _COLUMNS = (
     Column("job", least=8, most=28),
@@ -78,7 +79,7 @@ class LiveTable(Progress):
         """Say above the table what it would forget; draw it if it is time."""
         for word, name, text in self._narrator.lines(event, view):
             if word in _WORTH_A_LINE:
-                elapsed = show_seconds(self._clock() - self._began)
+                elapsed = clock_words(self._clock() - self._began)
                 self.say(f"{elapsed:>7}  {self.screen.paint(f'{word:<10}', word)} {name}  {text}")
         if isinstance(event, Exited):
             self._ended.append(event.job)
@@ -101,8 +102,9 @@ class LiveTable(Progress):
         self._drawn = self._clock()
         width, height = self._console.size
         lines = list(draw(view, self.screen, ended=self._ended, width=width, height=height))
-        elapsed = show_seconds(self._drawn - self._began)
-        head = f"{self._title}  elapsed {elapsed}{self._left.words(view)}  {summary(view)}"
+        elapsed = clock_words(self._drawn - self._began)
+        # The name last: it is what a narrow screen can do without.
+        head = f"{summary(view)}  elapsed {elapsed}{self._left.words(view)}  {self._title}"
         head = shorten(head, width, ending=self.screen.ending)
         text = Text.from_ansi("\n".join([head, *lines]))
         text.no_wrap, text.overflow = True, "crop"

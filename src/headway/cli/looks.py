@@ -19,7 +19,7 @@ from headway.cli.screens import (
     standing,
 )
 from headway.cli.terminal import Screen, give, say
-from headway.core.errors import UsageError
+from headway.core.errors import UnknownName, UsageError
 from headway.core.run import Result, outcome_of
 from headway.front import RunHandle
 
@@ -35,9 +35,18 @@ def find(words: Sequence[str]) -> tuple[RunHandle, list[str]]:
         UnknownName: There is no such run or job.
     """
     named = bool(words) and front.is_run(words[0])
-    handle = front.open_run(words[0] if named else None)
+    try:
+        handle = front.open_run(words[0] if named else None)
+    except UnknownName as error:
+        raise UnknownName(
+            f"no run is called {words[0]}; {error}" if words else str(error)
+        ) from None
     jobs = list(dict.fromkeys(words[1:] if named else words))
-    handle.indices(jobs)
+    try:
+        handle.indices(jobs)
+    except UnknownName as error:
+        either = "" if named else f"; no run is called {words[0]} either"
+        raise UnknownName(f"{error}{either}") from None
     return handle, jobs
 
 
@@ -181,7 +190,7 @@ def retry(words: Sequence[str], manner: Manner, *, failed: bool, lost: bool) -> 
 def explain(words: Sequence[str], manner: Manner) -> int:
     """The report again, whole; of named jobs all that is known."""
     handle, jobs = find(words)
-    result = handle.explain()
+    result = handle.status()
     if manner.json:
         supervisor = handle.supervisor()
         data = objects.result_object(result, path=handle.path, jobs=jobs, supervisor=supervisor)

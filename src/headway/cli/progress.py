@@ -69,7 +69,12 @@ class Narrator:
 
     def _ended(self, state: JobState, view: View) -> Iterator[tuple[str, str, str]]:
         if state.status == "waiting":
-            yield self._line("again", state, state.wait_reason)
+            stopped = state.outcome.stopped if state.outcome is not None else None
+            if stopped == "interrupt":
+                yield self._line("stopped", state, "goes back to waiting")
+            else:
+                word = "gave way" if stopped == "memory" else "again"
+                yield self._line(word, state, state.wait_reason)
             return
         if not state.final:
             return
@@ -135,12 +140,23 @@ class EventLog(Progress):
         """Write what there is to say."""
         now = self._clock()
         for word, name, text in self._narrator.lines(event, view):
-            elapsed = show_seconds(now - self._began)
+            elapsed = clock_words(now - self._began)
             self.say(f"{elapsed:>7}  {word:<10} {name}  {text}".rstrip())
             self._spoke = now
         if now - self._spoke >= HEARTBEAT_S:
             self._spoke = now
-            self.say(f"{show_seconds(now - self._began):>7}  {summary(view)}{left_words(view)}")
+            self.say(f"{clock_words(now - self._began):>7}  {summary(view)}{left_words(view)}")
+
+
+def clock_words(seconds: float) -> str:
+    """Time since the start, as a stopwatch shows it.
+
+    >>> clock_words(3.4), clock_words(3723)
+    ('0:03', '1:02:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def where(state: JobState) -> str:

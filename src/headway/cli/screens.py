@@ -79,7 +79,8 @@ def sentence(result: Result) -> str:
     counts = Counter(job.status for job in result.jobs)
     words = [f"{counts['ok']} of {len(result.jobs)} ok"]
     words += [f"{n} {status}" for status, n in counts.most_common() if status != "ok"]
-    parts = [", ".join(words) + "."]
+    begin = "Interrupted: " if result.outcome == "interrupted" else ""
+    parts = [begin + ", ".join(words) + "."]
     elapsed_s = result.end - result.start
     own_s = sum(_seconds(job) or 0.0 for job in result.jobs)
     if own_s > 0 and elapsed_s > 0:

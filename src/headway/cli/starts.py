@@ -136,7 +136,9 @@ def _tell(ended: Ended, asked: Asked, manner: Manner) -> None:
     """What was seen, on stderr: stdout is the command's."""
     screen = Screen.of(sys.stderr)
     if ended.problem:
-        say(f"headway: {screen.clean(ended.problem)}")
+        # The program alone is the user's text: masked as a whole, "passwd: denied" is a secret.
+        program = screen.clean((asked.command or [""])[0])
+        say(f"headway: {program}: {ended.problem}")
     elif manner.json:
         facts = {
             "exit_code": ended.exit_code,
@@ -159,5 +161,5 @@ def _summary(ended: Ended) -> str:
     if ended.steps is not None:
         each = f", {show_step(ended.step_ns)} each" if ended.step_ns is not None else ""
         steps = f"{ended.steps:,} steps{each}"
-    memory = f"peak memory {show_bytes(ended.peak_bytes)}"
-    return f"{steps}; {memory}; {show_seconds(ended.seconds)}"
+    memory = f"peak memory {show_bytes(ended.peak_bytes)}; " if ended.peak_bytes else ""
+    return f"{steps}; {memory}{show_seconds(ended.seconds)}"

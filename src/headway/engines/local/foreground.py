@@ -11,6 +11,7 @@ Headway is the subreaper of what the command leaves behind, so that a time-out f
 import contextlib
 import ctypes
 import os
+import resource
 import select
 import shlex
 import shutil
@@ -108,7 +109,7 @@ def _run(
         except OSError as error:
             return _not_started(command[0], error)
         except ValueError as error:  # a NUL character
-            return Ended(NOT_FOUND, problem=f"{command[0]!r}: {error}")
+            return Ended(NOT_FOUND, problem=str(error))
         tree = _Tree(process.pid)
         signals.attach(tree.pidfd)
         deadline = None if timeout_s is None else began + timeout_s
@@ -142,9 +143,9 @@ def _ended(
 def _not_started(program: str, error: OSError) -> Ended:
     missing = isinstance(error, FileNotFoundError)
     if missing and os.path.exists(program) and "/" in program:
-        return Ended(NOT_FOUND, problem=f"{program}: the interpreter it names is not there")
+        return Ended(NOT_FOUND, problem="the interpreter it names is not there")
     words = "not found" if missing else error.strerror or str(error)
-    return Ended(NOT_FOUND if missing else NOT_EXECUTABLE, problem=f"{program}: {words}")
+    return Ended(NOT_FOUND if missing else NOT_EXECUTABLE, problem=words)
 
 
 def _become_subreaper() -> None:
@@ -165,6 +166,8 @@ class _Tree:
         self._own = os.getpid()
         self._own_start = start_ticks(self._own) or 0
         self.pidfd = os.pidfd_open(pid)
+        # A child's largest memory is counted from its fork: what we had then is not its own.
+        self._forked_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     def wait(self, deadline: float | None) -> bool:
         """Until the command has ended, or until the deadline: then False."""
@@ -199,7 +202,9 @@ class _Tree:
                 return
             if pid == 0:
                 return
-            self.peak_bytes = max(self.peak_bytes, usage.ru_maxrss * 1024)
+            largest = usage.ru_maxrss * 1024
+            if largest > self._forked_bytes:
+                self.peak_bytes = max(self.peak_bytes, largest)
             if pid == self.pid:
                 self.status = os.waitstatus_to_exitcode(status)
 
