@@ -8,19 +8,21 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from headway.core import tables
-from headway.core.errors import DoesNotFit, NotYet, RunIsLive, UnknownName, UsageError
+from headway.core.errors import BadFile, DoesNotFit, NotYet, RunIsLive, UnknownName, UsageError
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import MODES, Mode, Plan
 from headway.core.policy import Engine, Event, Policy
-from headway.core.run import RUNS_FOLDER, JobResult, Result, Run
+from headway.core.run import MARKER, RUNS_FOLDER, JobResult, Result, Run
 from headway.core.view import View
 
 Watch = Callable[[Event, View], None]
@@ -146,11 +148,14 @@ def open_run(path: "str | Path | None" = None) -> "RunHandle":
 
 
 def is_run(word: str) -> bool:
-    """Whether a word names a run."""
+    """Whether a word names a run, be it one that cannot be opened."""
     try:
         open_run(word).close()
     except UnknownName:
         return False
+    except BadFile:
+        # A job may be called like some folder of somebody else.
+        return (Path(word) / MARKER).exists()
     return True
 
 
@@ -203,15 +208,20 @@ class RunHandle:
         self.indices(jobs)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
+            began = time.monotonic()
             live = self.supervisor() is not None
-            result = self.status()
-            chosen = [job for job in result.jobs if not jobs or job.name in jobs]
-            open_jobs = [job for job in chosen if job.status in ("waiting", "running")]
-            if not live or (jobs and not open_jobs):
-                return result
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(f"{len(open_jobs)} jobs of {self.name} have not ended yet")
-            time.sleep(poll_s)
+            over = deadline is not None and began > deadline
+            # While all are waited for, the supervisor's end says it; replaying the journal of a
+            # long list at every look would cost a core.
+            if jobs or over or not live:
+                result = self.status()
+                chosen = [job for job in result.jobs if not jobs or job.name in jobs]
+                open_jobs = [job for job in chosen if job.status in ("waiting", "running")]
+                if not live or (jobs and not open_jobs):
+                    return result
+                if over:
+                    raise TimeoutError(f"{len(open_jobs)} jobs of {self.name} have not ended yet")
+            time.sleep(max(poll_s, 10 * (time.monotonic() - began)))
 
     def cancel(self, jobs: Collection[str] = (), *, timeout_s: float = 30.0) -> list[JobResult]:
         """Cancel jobs (all by default), whatever state they are in; returns when they are gone.
@@ -327,6 +337,7 @@ class RunHandle:
         policy_class: type[Policy] = tables.load("headway.planners", plan.policy.name, Policy)
         policy = policy_class.model_validate(plan.policy.knobs)
         machine = self._machine_now()
+        opened_ns = time.time_ns()
         with self._open_world(plan, machine, os.environ) as world:
             if again:
                 world.again(again)
@@ -337,7 +348,7 @@ class RunHandle:
             result = result_of(
                 world.view,
                 plan,
-                began_ns=told.began_ns or time.time_ns(),
+                began_ns=told.began_ns or opened_ns,
                 ended_ns=time.time_ns(),
                 notes=[*told.notes, *self.differences()],
             )
@@ -529,13 +540,17 @@ def _new_path(source: str) -> Path:
     return Path(RUNS_FOLDER) / f"{stamp}-{stem}-{secrets.token_hex(2)}"
 
 
-def iterate_log(path: Path, *, follow: Callable[[], bool] | None = None) -> Iterator[bytes]:
-    """The content of a log in blocks; with `follow`, goes on while that says so."""
-    with open(path, "rb") as file:
-        while True:
-            live = follow is not None and follow()
-            while block := file.read(1 << 16):
-                yield block
-            if not live:
-                return
-            time.sleep(0.1)
+def open_log(path: Path) -> BinaryIO:
+    """A job's output for reading; a job can put a link or a pipe in its place, so both are refused.
+
+    Raises:
+        UnknownName: It is not there, or not a plain file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnknownName(f"{path}: cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnknownName(f"{path}: not a plain file")
+    return os.fdopen(descriptor, "rb")

@@ -368,9 +368,8 @@ class LocalWorld:
     def _obey_interrupts(self) -> None:
         while self._interrupts:
             level = self._interrupts.pop(0)
-            if not self.view.draining or level == 1:
-                self.view.draining = True
-                self._events.append(Tick(self._now()))
+            self.view.draining = True
+            self._events.append(Tick(self._now()))  # also tells whoever watches that it was heard
             if level < 2:
                 continue
             for attempt in list(self._attempts.values()):

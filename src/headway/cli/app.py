@@ -1,0 +1,326 @@
+"""What can be typed. Nothing of Headway is imported here until a verb runs: help stays fast."""
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from headway.cli.foreground import Manner
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@dataclass(slots=True)
+class Typed:
+    """What was typed beside a verb's own words.
+
+    `command` is everything after the dashes of `run -- CMD`, which is never looked at for options
+    of ours; None where there are none.
+    """
+
+    verbose: bool = False
+    quiet: bool = False
+    json: bool = False
+    command: list[str] | None = field(default=None)
+
+    @classmethod
+    def split(cls, words: list[str]) -> tuple["Typed", list[str]]:
+        """The words without the command, and the rest of what was typed.
+
+        >>> Typed.split(["run", "-q", "--", "ls", "-v"])
+        (Typed(verbose=False, quiet=False, json=False, command=['ls', '-v']), ['run', '-q'])
+        """
+        verb = next((word for word in words if not word.startswith("-")), "")
+        if verb == "run" and "--" in words:
+            at = words.index("--")
+            return cls(command=words[at + 1 :]), words[:at]
+        return cls(), words
+
+
+def _examples(*lines: str) -> str:
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="More: tracebacks of bugs.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Less.")]
+# Described in each verb's own words: typer's list of arguments would name Python types.
+Words = Annotated[list[str] | None, typer.Argument(metavar="RUN|JOB", hidden=True)]
+_WHICH = (
+    "A first word that names a run (its folder or its name) is the run; else all words are jobs of "
+    "the newest run started from this folder.\n\n"
+)
+
+
+def _manner(
+    context: typer.Context, json: bool, verbose: bool, quiet: bool, *, progress: bool = True
+) -> "Manner":
+    """How much to show; also checks that Headway works here at all."""
+    typed: Typed = context.obj
+    typed.verbose |= verbose
+    from headway.cli.foreground import Manner
+    from headway.core.errors import UsageError
+
+    if not sys.platform.startswith("linux"):
+        raise UsageError(
+            f"Headway runs on Linux (also inside WSL2); this is {sys.platform}, where it cannot "
+            "divide cores and memory among jobs."
+        )
+    return Manner(json=json or typed.json, quiet=quiet or typed.quiet, progress=progress)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from headway import __version__
+
+        print(f"headway {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog=_examples(
+        "headway                              the machine, the last runs, what next",
+        "headway run jobs.txt                 a list of commands, side by side",
+        "headway run -- python train.py       one command, with its steps and memory",
+        "headway status                       how the newest run stands",
+    )
+)
+def root(
+    context: typer.Context,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit.")
+    ] = False,
+) -> int:
+    """Run lists of training commands side by side on one machine, and lose nothing."""
+    typed: Typed = context.obj
+    typed.verbose, typed.quiet, typed.json = verbose, quiet, json
+    if context.invoked_subcommand is not None:
+        return 0
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import looks
+
+    return looks.bare(manner)
+
+
+@app.command(epilog=_examples("headway detect", "headway detect --json"))
+def detect(
+    context: typer.Context, json: Json = False, verbose: Verbose = False, quiet: Quiet = False
+) -> int:
+    """Show what this machine has, who uses it, how to share it."""
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import looks
+
+    return looks.detect(manner)
+
+
+@app.command(
+    epilog=_examples(
+        "headway run jobs.txt",
+        "headway run jobs.txt --mode shared --out sweep-1",
+        "headway run --resume sweep-1",
+        "seq 8 | sed 's/^/python train.py --seed /' | headway run -",
+        "headway run --timeout 10m -- python train.py --lr 0.1",
+    )
+    + "\n\nExit codes: 0 every job ran and succeeded, 1 some did not, 2 bad usage or file, "
+    "3 nothing could be placed, 130 interrupted and resumable.",
+)
+def run(
+    context: typer.Context,
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOBS|-- CMD", hidden=True),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="serial: one after another; naive: all at once; shared: some at once, threads "
+            "divided; partitioned (default): cores and memory divided as well.",
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="The run folder; default headway-runs/<time>-<file>-<4 hex>."
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return at once; the run goes on by itself.")
+    ] = False,
+    keep_threads: Annotated[
+        bool, typer.Option("--keep-threads", help="Leave thread counts as they are.")
+    ] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With -- CMD: end it after this time (90, 10m, 1h30m)."),
+    ] = None,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", help="Show the first and the last lines alone.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run a list of commands, or one (-- CMD).
+
+    JOBS is a job file; - reads it from stdin. After two dashes follows one command, which runs in
+    the foreground with your streams and signals.
+    """
+    manner = _manner(context, json, verbose, quiet, progress=not no_progress)
+    from headway.cli import starts
+
+    asked = starts.Asked(
+        jobs=tuple(jobs or ()),
+        command=context.obj.command,
+        mode=mode,
+        out=out,
+        resume=resume,
+        detach=detach,
+        keep_threads=keep_threads,
+        timeout=timeout,
+    )
+    return starts.run(asked, manner)
+
+
+@app.command(epilog=_WHICH + _examples("headway status", "headway status sweep-1 lstm cnn --json"))
+def status(
+    context: typer.Context,
+    words: Words = None,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Show how a run stands."""
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import looks
+
+    return looks.status(words or (), manner)
+
+
+@app.command(
+    epilog=_WHICH + _examples("headway logs lstm", "headway logs -f sweep-1 lstm --stderr")
+)
+def logs(
+    context: typer.Context,
+    words: Words = None,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Go on until the jobs have ended.")
+    ] = False,
+    stdout: Annotated[bool, typer.Option("--stdout", help="Only this stream.")] = False,
+    stderr: Annotated[bool, typer.Option("--stderr", help="Only this stream.")] = False,
+    attempt: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Of this attempt, not the last.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="As it was written, with its control characters.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Print what jobs wrote."""
+    _manner(context, json, verbose, quiet)
+    from headway.cli import logs as output
+    from headway.cli.looks import find
+    from headway.core.errors import UsageError
+
+    if follow and json:
+        raise UsageError("-f prints text as it comes; --json prints one object: choose one")
+    handle, names = find(words or ())
+    names = names or [job.name for job in handle.folder.jobs.jobs]
+    chosen = tuple(s for s, on in (("stdout", stdout), ("stderr", stderr)) if on)
+    wanted = output.Wanted(streams=chosen or ("stdout", "stderr"), attempt=attempt, raw=raw)
+    if follow:
+        return output.follow_logs(handle, names, wanted)
+    return output.show_logs(handle, names, wanted, json=json or context.obj.json)
+
+
+@app.command(epilog=_WHICH + _examples("headway wait", "headway wait sweep-1 --timeout 2h"))
+def wait(
+    context: typer.Context,
+    words: Words = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Give up after this time, with exit code 1.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Wait until it has ended; exits as the run does."""
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import looks
+    from headway.cli.starts import seconds_of
+
+    return looks.wait(words or (), manner, seconds_of(timeout))
+
+
+@app.command(epilog=_WHICH + _examples("headway cancel lstm", "headway cancel sweep-1 --yes"))
+def cancel(
+    context: typer.Context,
+    words: Words = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Cancel a whole run without asking.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """End jobs for good, with everything they have started."""
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import looks
+
+    return looks.cancel(words or (), manner, sure=yes)
+
+
+@app.command(epilog=_WHICH + _examples("headway retry", "headway retry sweep-1 --lost"))
+def retry(
+    context: typer.Context,
+    words: Words = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Jobs that ended failed, oom, timeout or stalled.")
+    ] = False,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="Jobs of which nobody knows how they ended.")
+    ] = False,
+    no_progress: Annotated[
+        bool, typer.Option("--no-progress", help="Show the first and the last lines alone.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Run ended jobs again; exits as run does.
+
+    Without jobs or an option: all that did not end ok. What else of the run has not ended goes on.
+    """
+    manner = _manner(context, json, verbose, quiet, progress=not no_progress)
+    from headway.cli import looks
+
+    return looks.retry(words or (), manner, failed=failed, lost=lost)
+
+
+@app.command(epilog=_WHICH + _examples("headway explain", "headway explain sweep-1 lstm"))
+def explain(
+    context: typer.Context,
+    words: Words = None,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Print the whole report, or all about some jobs."""
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import looks
+
+    return looks.explain(words or (), manner)
