@@ -56,13 +56,16 @@ def plain(text: str, *, lines: bool = False) -> str:
     text = _SEQUENCE.sub("", text)
     if lines:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return (_UNSAFE_BUT_LINES if lines else _UNSAFE).sub(_spell, text)
+    text = (_UNSAFE_BUT_LINES if lines else _UNSAFE).sub(lambda match: _spell(match[0]), text)
+    kept = "\n\t" if lines else ""
+    # What Unicode has not assigned yet may be anything in the next version, a control included.
+    return "".join(c if c.isprintable() or c in kept else _spell(c) for c in text)
 
 
-def _spell(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if match[0] in _SHORT:
-        return _SHORT[match[0]]
+def _spell(character: str) -> str:
+    code = ord(character)
+    if character in _SHORT:
+        return _SHORT[character]
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,10 +1,10 @@
 """The queue policy of every fixed mode: in the order of the file, as far as there is room.
 
 Memory. A job reserves the larger of what it declared, the 95th percentile of ended attempts of the
-same script, and a fair share of the memory not reserved yet (free memory over free slots), until
-its first steps, or five seconds of steady memory where steps cannot be seen; from then on the
-larger of declared, percentile and its own peak with a margin. When the host runs low the newest job
-stops, waits for room with a corrected reservation, and runs again.
+same script, and a fair share (an equal part of all memory, or of what is not reserved yet where
+that is less). That holds until its first steps, or five seconds of steady memory where steps cannot
+be seen; from then on the larger of declared, percentile and its own peak with a margin. When the
+host runs low the newest job stops, waits for room with a corrected reservation, and runs again.
 
 Order. A job that does not fit may be overtaken, but only `patience` times: then nothing new starts
 before it (packing with ageing, so that a wide job is never starved by small ones).
@@ -202,9 +202,9 @@ class Queue(Policy):
             return f"waits for {show_bytes(declared)} of memory: {free} free, others use {others}"
         known = state.reserved_bytes or declared or view.peak_of_script(state.job.script)
         if reserved > room.bytes:
-            return f"waits for {show_bytes(reserved)} of memory: {free} free"
+            return f"waits for {show_bytes(reserved)} of memory: {free} not reserved"
         if not known and reserved < SLIVER * view.capacity_bytes / (self.slots or 1):
-            return f"waits for memory: {free} free, and its need is not known yet"
+            return f"waits for memory: {free} not reserved, and its need is not known yet"
         return ""
 
     def _reservation(self, state: JobState, room: "_Room", view: View) -> int:
@@ -213,10 +213,16 @@ class Queue(Policy):
             return state.reserved_bytes
         if state.placement.cap_memory and state.job.memory_bytes is not None:
             return state.job.memory_bytes
-        slots = room.slots if room.slots else 1
-        fair = max(0, room.bytes) * self._width(state) // max(slots, self._width(state))
+        fair = self._fair_share(state, room, view)
         peak = view.peak_of_script(state.job.script) or 0
         return max(state.job.memory_bytes or 0, int(peak * PEAK_MARGIN), fair)
+
+    def _fair_share(self, state: JobState, room: "_Room", view: View) -> int:
+        """An equal part of all memory for its width, or of what is left where that is less."""
+        width = self._width(state)
+        usable = view.capacity_bytes - view.foreign_bytes
+        left = max(0, room.bytes) * width // max(room.slots or 1, width)
+        return max(0, min(left, usable * width // max(self.slots or 1, width)))
 
     def _never_fits(self, state: JobState, view: View) -> str:
         """Why a job, or one of those it starts together with, can never be placed here."""
