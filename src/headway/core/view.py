@@ -6,7 +6,7 @@ A policy only reads; worlds call the methods below the line.
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -65,7 +65,7 @@ class JobState:
     quiet_since_ns: int | None = None  # neither a step nor CPU time since then
     stalled_mark: bool = False
     stopping: bool = False
-    confined: bool = False
+    confined: str = ""  # why it was held to fewer cores, in words
     queued: bool = False
     wait_reason: str = ""
     outcome: Outcome | None = None
@@ -206,8 +206,8 @@ class View:
         state.phase, state.steps, state.step_ns, state.last_step_ns = "start-up", None, None, None
         state.resident_bytes = state.peak_bytes = state.processes = 0
         state.cores_used, state.busy_threads, state.quiet_since_ns = 0.0, None, None
-        state.stalled_mark = state.stopping = state.confined = False
-        state.wait_reason, state.outcome, state.cause = "", None, ""
+        state.stalled_mark = state.stopping = False
+        state.wait_reason, state.outcome, state.cause, state.confined = "", None, "", ""
         self.running[index] = state
         if share.cores is not None:
             self.free_cores.difference_update(share.cores)
@@ -227,7 +227,7 @@ class View:
         state = self.states[index]
         assert state.share is not None
         state.share = replace(state.share, cores=cores)
-        state.confined, state.cause = True, reason
+        state.confined = reason
         self.free_cores.difference_update(cores)
 
     def end(self, index: int, outcome: Outcome, t: int) -> None:
@@ -241,6 +241,7 @@ class View:
         self.free_devices.update(share.devices)
         self.reserved_bytes -= share.reserved_bytes
         state.outcome, state.share, state.last_share, state.ended_ns = outcome, None, share, t
+        state.stopping = False
         if outcome.steps is not None:
             state.steps, state.step_ns = outcome.steps, outcome.step_ns
             state.first_step_ns = outcome.first_step_ns
@@ -277,10 +278,49 @@ class View:
         freed = []
         for follower in self.followers.get(state.job.name, ()):
             other = self.states[follower]
-            other.missing.discard(state.job.name)
+            if status == "ok":
+                # A failed predecessor stays missing: whoever resumes between its last word and
+                # the follower's must not take the follower for ready.
+                other.missing.discard(state.job.name)
             if not other.final and (status != "ok" or not other.missing):
                 freed.append(follower)
         return freed
+
+    # --- what a world tells by itself ------------------------------------------------------------
+
+    def ready(self, index: int) -> bool:
+        """Whether a job can join the queue: it waits, outside it, and misses no predecessor."""
+        state = self.states[index]
+        return state.status == "waiting" and not state.queued and not state.missing
+
+    def arrivals(self) -> list[int]:
+        """The jobs that can join the queue now."""
+        return [state.index for state in self.states if self.ready(state.index)]
+
+    def follow(self, settle: Settle, concerned: Sequence[int]) -> tuple[list[int], list[Settle]]:
+        """What a last word means for those whom it concerns: who arrives, and whose last it is too.
+
+        Args:
+            settle: The word, already applied.
+            concerned: What applying it returned.
+        """
+        if settle.status == "ok":
+            return list(concerned), []
+        cause = f"needs {self.states[settle.job].job.name}, which ended {settle.status}"
+        return [], [
+            Settle(index, "cancelled", cause) for index in concerned if not self.states[index].final
+        ]
+
+    def abandoned(self) -> Iterator[Settle]:
+        """Last words of jobs whose predecessor ended without success; apply each as it comes."""
+        for state in self.states:
+            if state.status != "waiting" or state.queued:
+                continue
+            for name in sorted(state.missing):
+                other = self.states[self.by_name[name]]
+                if other.final and not state.final:
+                    cause = f"needs {name}, which ended {other.status}"
+                    yield Settle(state.index, "cancelled", cause)
 
 
 def _pinned(state: JobState) -> Iterable[int]:

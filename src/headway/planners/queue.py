@@ -6,12 +6,14 @@ that is less). That holds until its first steps, or five seconds of steady memor
 be seen; from then on the larger of declared, percentile and its own peak with a margin. When the
 host runs low the newest job stops, waits for room with a corrected reservation, and runs again.
 
-Order. A job that does not fit may be overtaken, but only `patience` times: then nothing new starts
-before it (packing with ageing, so that a wide job is never starved by small ones).
+Order. The first job that does not fit beside the others may be overtaken, but only by `patience`
+jobs: then nothing new starts before it (packing with ageing, so that a wide job is never starved by
+small ones). A job that would not start on a machine without our jobs either (its group is not
+complete, others hold the memory) holds nobody back.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
@@ -78,8 +80,9 @@ class Queue(Policy):
             if reason:
                 return memory, [Settle(event.job, "infeasible", reason)]
         elif isinstance(event, Tick):
+            spare = sorted(view.free_cores)
             for state in view.running.values():
-                actions.extend(self._look_after(state, view))
+                actions.extend(self._look_after(state, view, spare))
         if not view.draining:
             memory, starts = self._fill(memory, view)
             actions.extend(starts)
@@ -94,7 +97,7 @@ class Queue(Policy):
         overtaken = 0
         tried: set[str] = set()
         for index in view.waiting[:LOOKAHEAD]:
-            if room.full:
+            if room.full or (blocked is not None and overtaken >= self.patience):
                 break
             state = view.states[index]
             group = state.job.group
@@ -112,58 +115,79 @@ class Queue(Policy):
                     Start(member.index, share)
                     for member, share in zip(members, shares, strict=True)
                 )
-                overtaken += blocked is not None
+                overtaken += len(shares) if blocked is not None else 0
                 continue
-            if state.wait_reason != reason:
-                actions.append(Wait(index, reason))
-            if blocked is None:
+            actions.extend(
+                Wait(m.index, reason) for m in members if m.queued and m.wait_reason != reason
+            )
+            if blocked is None and self._shares(members, self._room(view, empty=True), view)[0]:
                 blocked = index
                 overtaken = memory["overtaken"] if memory["blocked"] == index else 0
-            if overtaken >= self.patience:
-                break
         new = {"blocked": blocked, "overtaken": overtaken}
+        # Where nothing could be looked at, nothing new is known of who was overtaken.
         return (memory if new == memory or blocked is None else new), actions
 
-    def _room(self, view: View) -> "_Room":
-        slots = self.slots
+    def _room(self, view: View, *, empty: bool = False) -> "_Room":
+        """What is free to give; `empty`: what would be, without any job of ours."""
+        slots = self._slots(view)
         if slots is not None and slots > 1:
             # Others' work counts once it lasts (the view's figure is smoothed over 20 s), and a
             # core that is mostly idle is still worth a job.
             slots = max(1, slots - int(view.foreign_cores + 0.1))
-        used = sum(self._width(state) for state in view.running.values())
+        running = list(view.running.values())
+        shares = [state.share for state in running if state.share is not None]
+        if empty:
+            held = {device for share in shares for device in share.devices}
+            return _Room(
+                slots=slots,
+                cores=sorted(view.machine.host.cores),
+                devices=sorted(view.free_devices | held),
+                bytes=view.free_bytes + view.reserved_bytes,
+            )
+        used = sum(self._width(state, view) for state in running)
         return _Room(
             slots=None if slots is None else max(0, slots - used),
             cores=sorted(view.free_cores),
             devices=sorted(view.free_devices),
             bytes=view.free_bytes,
-            running=len(view.running),
-            exclusive=any(s.share is not None and s.share.alone for s in view.running.values()),
+            running=len(running),
+            exclusive=any(share.alone for share in shares),
         )
 
-    def _width(self, state: JobState) -> int:
+    def _slots(self, view: View) -> int | None:
+        """Cores' worth of jobs at once; a resumed run may find fewer cores than planned for."""
+        return None if self.slots is None else min(self.slots, view.machine.usable_cores)
+
+    def _width(self, state: JobState, view: View) -> int:
         """Slots that a job takes."""
-        return 1 if self.slots == 1 else state.placement.cores or 1
+        slots = self._slots(view)
+        return min(
+            state.placement.cores or 1, view.machine.usable_cores if slots is None else slots
+        )
 
     def _shares(
         self, members: list[JobState], room: "_Room", view: View
     ) -> tuple[list[Share], str]:
         """Shares for all members together, or none and the reason in words; takes the room."""
+        if not all(state.queued for state in members):
+            return [], f"waits until all of group {members[0].job.group} can start"
         trial = room.copy()
+        trial.kept_bytes = sum(state.job.memory_bytes or 0 for state in members)
+        trial.kept_slots = sum(self._width(state, view) for state in members)
         shares = []
         for state in members:
-            if not state.queued:
-                return [], f"waits until all of group {state.job.group} can start"
             share, reason = self._share(state, trial, view)
             if share is None:
                 return [], reason
             shares.append(share)
-        room.become(trial)
+        room.become(trial, shares)
         return shares, ""
 
     def _share(self, state: JobState, room: "_Room", view: View) -> tuple[Share | None, str]:
-        width = self._width(state)
+        width = self._width(state, view)
         if room.exclusive or (state.placement.alone and room.running):
             return None, "waits to have the machine to itself"
+        # With nothing beside it a job starts however few slots others' work leaves.
         if room.slots is not None and width > room.slots and room.running:
             return None, f"waits for {width} free cores" if width > 1 else "waits for a free core"
         if state.placement.devices > len(room.devices):
@@ -173,16 +197,22 @@ class Queue(Policy):
             pinned = tuple(room.cores[:width])
             if len(pinned) < width:
                 return None, f"waits for {width} cores of its own"
+        declared = state.job.memory_bytes
+        room.kept_bytes -= declared or 0
         reserved = self._reservation(state, room, view) if self.admit else 0
         if self.admit:
             reason = self._short_of_memory(state, reserved, room, view)
             if reason:
                 return None, reason
+        if not room.running:
+            # Alone it may try with less than a learnt or corrected figure.
+            reserved = min(reserved, max(0, room.bytes - room.kept_bytes))
         share = Share(
             cores=pinned,
             threads=state.threads if state.attempt else state.placement.threads,
             reserved_bytes=reserved,
-            cap_bytes=reserved if state.placement.cap_memory else None,
+            # After an out-of-memory the corrected reservation is the cap: the old one killed it.
+            cap_bytes=max(declared or 0, reserved) if state.placement.cap_memory else None,
             devices=tuple(room.devices[: state.placement.devices]),
             alone=state.placement.alone,
         )
@@ -191,19 +221,19 @@ class Queue(Policy):
 
     def _short_of_memory(self, state: JobState, reserved: int, room: "_Room", view: View) -> str:
         """Why a job has to wait for memory, or an empty string."""
-        free = show_bytes(max(0, room.bytes))
+        free_bytes = room.bytes - room.kept_bytes
+        free = show_bytes(max(0, free_bytes))
         declared = state.job.memory_bytes or 0
         if not room.running:
-            # Alone it may try with less than a learnt or corrected figure, never with less than
-            # what the user said it needs.
-            if declared <= room.bytes:
+            # Never with less than what the user said it needs.
+            if declared <= free_bytes:
                 return ""
             others = show_bytes(view.foreign_bytes)
             return f"waits for {show_bytes(declared)} of memory: {free} free, others use {others}"
         known = state.reserved_bytes or declared or view.peak_of_script(state.job.script)
-        if reserved > room.bytes:
+        if reserved > free_bytes:
             return f"waits for {show_bytes(reserved)} of memory: {free} not reserved"
-        if not known and reserved < SLIVER * view.capacity_bytes / (self.slots or 1):
+        if not known and reserved < SLIVER * view.capacity_bytes / (self._slots(view) or 1):
             return f"waits for memory: {free} not reserved, and its need is not known yet"
         return ""
 
@@ -219,10 +249,11 @@ class Queue(Policy):
 
     def _fair_share(self, state: JobState, room: "_Room", view: View) -> int:
         """An equal part of all memory for its width, or of what is left where that is less."""
-        width = self._width(state)
+        width = self._width(state, view)
+        slots = max(room.slots or 1, room.kept_slots, width)
+        left = (room.bytes - room.kept_bytes) * width // slots
         usable = view.capacity_bytes - view.foreign_bytes
-        left = max(0, room.bytes) * width // max(room.slots or 1, width)
-        return max(0, min(left, usable * width // max(self.slots or 1, width)))
+        return max(0, min(left, usable * width // max(self._slots(view) or 1, width)))
 
     def _never_fits(self, state: JobState, view: View) -> str:
         """Why a job, or one of those it starts together with, can never be placed here."""
@@ -246,13 +277,43 @@ class Queue(Policy):
             )
         if (job.gpus or 0) > devices:
             return f"needs {job.gpus} GPUs, {devices} are visible here"
+        if (job.gpus or 0) > len(self._ours(view)):
+            return f"needs {job.gpus} GPUs, but {self._taken(view)}; run it when they are free"
         if job.gpu_memory_bytes is not None and not job.gpus:
             return self._no_device_memory(job.gpu_memory_bytes, view)
-        if job.group is not None and self.slots is not None:
-            width = sum(self._width(view.states[index]) for index in view.groups[job.group])
-            if width > self.slots:
-                return f"group {job.group} needs {width} cores at once, {self.slots} run at once"
+        return self._group_never_fits(job.group, view) if job.group is not None else ""
+
+    def _group_never_fits(self, group: str, view: View) -> str:
+        members = [view.states[index] for index in view.groups[group]]
+        slots = self._slots(view)
+        width = sum(self._width(state, view) for state in members)
+        if slots is not None and width > slots:
+            return f"group {group} needs {width} cores at once, {slots} run at once"
+        gpus = sum(state.job.gpus or 0 for state in members)
+        if gpus > len(self._ours(view)):
+            return f"group {group} needs {gpus} GPUs at once, {len(self._ours(view))} can be given"
+        declared = sum(state.job.memory_bytes or 0 for state in members)
+        if self.admit and declared > view.capacity_bytes:
+            return (
+                f"group {group} needs {show_bytes(declared)} at once, this machine has "
+                f"{show_bytes(view.capacity_bytes)} for jobs; lower memory="
+            )
         return ""
+
+    def _ours(self, view: View) -> set[int]:
+        """Devices that jobs of this run can be given, now or later."""
+        running = view.running.values()
+        return view.free_devices.union(*(s.share.devices for s in running if s.share is not None))
+
+    def _taken(self, view: View) -> str:
+        """Which devices others hold, in words: the inventory is not taken again during a run."""
+        ours = self._ours(view)
+        return ", ".join(
+            f"GPU {device.index} "
+            + (f"is used by {', '.join(device.users)}" if device.users else "may be in use")
+            for device in view.machine.devices
+            if device.index not in ours
+        )
 
     def _no_device_memory(self, needed_bytes: int, view: View) -> str:
         largest = max((device.memory_bytes or 0 for device in view.machine.devices), default=0)
@@ -263,7 +324,8 @@ class Queue(Policy):
 
     # --- while it runs ---------------------------------------------------------------------------
 
-    def _look_after(self, state: JobState, view: View) -> Iterator[Action]:
+    def _look_after(self, state: JobState, view: View, spare: list[int]) -> Iterator[Action]:
+        """What a running job needs now; takes cores to confine it to from the `spare` ones."""
         share, job = state.share, state.job
         if share is None or state.stopping or state.started_ns is None:
             return
@@ -278,16 +340,17 @@ class Queue(Policy):
             return
         yield from self._correct_reservation(state, share, view)
         limit_threads = share.threads or len(share.cores or ()) or None
-        if self.slots is not None and limit_threads and not state.confined:
-            busy = state.busy_threads or 0
-            if busy > limit_threads and self._divides:
-                cores = share.cores or view.machine.host.cores[:limit_threads]
-                what = f"computes with {busy} threads, its share is {limit_threads}"
-                yield Reshare(state.index, cores, f"{what}: confined to core {_list(cores)}")
-
-    @property
-    def _divides(self) -> bool:
-        return self.slots is None or self.slots > 1
+        divides = self.slots is not None and self.slots > 1
+        busy = state.busy_threads or 0
+        if divides and limit_threads and busy > limit_threads and not state.confined:
+            cores = share.cores
+            if cores is None:
+                # Each on cores of its own: two on one core would be the worst of all.
+                enough = len(spare) >= limit_threads
+                cores = tuple((spare if enough else view.machine.host.cores)[:limit_threads])
+                del spare[: limit_threads if enough else 0]
+            what = f"computes with {busy} threads, its share is {limit_threads}"
+            yield Reshare(state.index, cores, f"{what}: confined to core {_list(cores)}")
 
     def _correct_reservation(self, state: JobState, share: Share, view: View) -> Iterator[Action]:
         if not self.admit or share.cap_bytes is not None:
@@ -296,7 +359,8 @@ class Queue(Policy):
         wanted = max(share.reserved_bytes, peak)
         if state.phase != "start-up":
             learnt = int((view.peak_of_script(state.job.script) or 0) * PEAK_MARGIN)
-            wanted = max(state.job.memory_bytes or 0, learnt, peak)
+            # A correction says that the first steps do not show all that it needs.
+            wanted = max(state.job.memory_bytes or 0, learnt, peak, state.reserved_bytes or 0)
         if abs(wanted - share.reserved_bytes) > 0.02 * share.reserved_bytes:
             yield Reserve(state.index, wanted)
 
@@ -353,36 +417,34 @@ class _Room:
     cores: list[int]
     devices: list[int]
     bytes: int
-    running: int
-    exclusive: bool
-    taken: list[Share] = field(default_factory=list)
+    running: int = 0
+    exclusive: bool = False
+    # While the members of a group are given theirs: what the rest of them need at least.
+    kept_bytes: int = 0
+    kept_slots: int = 0
 
     @property
     def full(self) -> bool:
         return self.exclusive or (self.slots == 0 and self.running > 0)
 
     def copy(self) -> "_Room":
-        return _Room(
-            self.slots,
-            list(self.cores),
-            list(self.devices),
-            self.bytes,
-            self.running,
-            self.exclusive,
-        )
+        return replace(self, cores=list(self.cores), devices=list(self.devices))
 
-    def become(self, other: "_Room") -> None:
+    def become(self, other: "_Room", shares: Sequence[Share]) -> None:
+        """Take the room as it is after all members have taken these shares."""
         self.slots, self.cores, self.devices = other.slots, other.cores, other.devices
-        self.bytes, self.running, self.exclusive = other.bytes, other.running, other.exclusive
+        self.bytes = other.bytes
+        self.running += len(shares)
+        self.exclusive = self.exclusive or any(share.alone for share in shares)
 
     def take(self, share: Share, width: int) -> None:
+        """A member takes its share: `running` still says what is beside the whole group."""
         if self.slots is not None:
             self.slots = max(0, self.slots - width)
         self.cores = [core for core in self.cores if core not in (share.cores or ())]
         self.devices = [device for device in self.devices if device not in share.devices]
         self.bytes -= share.reserved_bytes
-        self.running += 1
-        self.exclusive = self.exclusive or share.alone
+        self.kept_slots -= width
 
 
 def _list(cores: Sequence[int]) -> str:

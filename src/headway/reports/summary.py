@@ -53,8 +53,8 @@ def job_result(state: JobState) -> JobResult:
 
 def _job_notes(state: JobState) -> tuple[str, ...]:
     notes = []
-    if state.confined and state.cause:
-        notes.append(state.cause)
+    if state.confined:
+        notes.append(state.confined)
     if state.stalled_mark and state.status == "running":
         notes.append("stalled: no step and no CPU time for a while; stall_timeout= would end it")
     if state.outcome is not None:

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headway.core.errors import BadFile
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Plan
 from headway.core.policy import Exited, Memory, Reshare, Start, Stop, StopHow
 from headway.core.run import Run
 from headway.core.view import View
-from headway.engines.local.journal import replay
+from headway.engines.local.journal import JOURNAL, Entry, replay
 
 
 @dataclass(slots=True)
@@ -18,8 +19,7 @@ class History:
     """A run as its journal tells it.
 
     `boots` has the boot each running attempt was started in, `groups` its control groups, `stops`
-    how those were to be stopped
-    that had not ended yet, `events` what was worth telling.
+    how those were to be stopped that had not ended yet, `events` what was worth telling.
     """
 
     view: View
@@ -59,12 +59,19 @@ def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> Hist
     for entry in replay(run.folder):
         told.began_ns = entry.t if told.began_ns is None else told.began_ns
         told.ended_ns = entry.t
-        if entry.word is None:
-            boot = entry.note.get("boot", boot)
-            groups = entry.note.get("groups", groups)
-            told.take(entry.note)
-            continue
-        told.view.apply(entry.word, entry.t)
+        try:
+            _check_job(entry, len(jobs))
+            if entry.word is None:
+                boot = entry.note.get("boot", boot)
+                groups = entry.note.get("groups", groups)
+                told.take(entry.note)
+                continue
+            told.view.apply(entry.word, entry.t)
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise BadFile(
+                f"{run.path / JOURNAL}: what it says of t={entry.t} does not fit what it says "
+                f"before ({type(error).__name__}: {error}); the run can't be continued"
+            ) from None
         match entry.word:
             case Start(job):
                 told.boots[job] = boot
@@ -78,3 +85,9 @@ def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> Hist
             case Exited(_, job):
                 told.stops.pop(job, None)
     return told
+
+
+def _check_job(entry: Entry, jobs: int) -> None:
+    index = entry.note.get("job", 0) if entry.word is None else getattr(entry.word, "job", 0)
+    if not 0 <= index < jobs:
+        raise ValueError(f"job {index + 1} of a list of {jobs}")

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 from headway.core.errors import BadFile
 from headway.core.folder import Folder
@@ -98,7 +98,8 @@ class Journal:
         """
         if not self._buffer:
             return
-        content = "".join(self._buffer).encode()
+        # A lone surrogate (a file name that is not UTF-8) becomes its own JSON escape.
+        content = "".join(self._buffer).encode(errors="backslashreplace")
         written = os.write(self._descriptor, content)
         while written < len(content):
             try:
@@ -137,9 +138,10 @@ def replay(folder: Folder) -> Iterator[Entry]:
         descriptor = folder.open_file(JOURNAL, os.O_RDONLY)
     except FileNotFoundError:
         return
-    with os.fdopen(descriptor, encoding="utf-8", newline="\n") as file:
+    # Bytes: a crash can cut a line, or break it, in the middle of a character.
+    with os.fdopen(descriptor, "rb") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             where = f"{folder.path / JOURNAL}:{number}"
             try:
@@ -166,12 +168,13 @@ def _entry(content: dict[str, Any]) -> Entry:
     if "share" in content:
         content["share"] = Share(**_tuples(content["share"]))
     if "outcome" in content:
-        content["outcome"] = Outcome(**content["outcome"])
+        content["outcome"] = Outcome(**_tuples(content["outcome"]))
     names = {field.name: field for field in dataclasses.fields(kind)}
     if "t" in names:
         content["t"] = t
     for name in names.keys() - content.keys():
-        content[name] = None  # absent because it said nothing
+        # Absent because it said nothing: no number, or an empty list of cores.
+        content[name] = () if get_origin(names[name].type) is tuple else None
     return Entry(t, kind(**_tuples(content)), {})
 
 

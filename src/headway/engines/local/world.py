@@ -102,6 +102,7 @@ class LocalWorld:
         self._to_start: list[int] = []
         self._until: frozenset[int] | None = None
         self._interrupts: list[int] = []
+        self._too_early: list[str] = []
         self._faults: dict[str, int] = {}
         self._boot = boot_id()
         self._next_tick_ns = 0
@@ -142,9 +143,7 @@ class LocalWorld:
         self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
         for index in list(self.view.running):
             self._adopt(index)
-        for state in self.view.states:
-            if state.status == "waiting" and not state.queued and not state.missing:
-                self._events.append(Arrived(self._now(), state.index))
+        self._events.extend(Arrived(self._now(), index) for index in self.view.arrivals())
         self._events.append(Tick(self._now()))
         self._forget_lost_followers()
 
@@ -217,8 +216,10 @@ class LocalWorld:
                     self._confine(self._attempts[job], cores)
                 case Retry(job):
                     self._events.append(Tick(t))
-                case Settle(job, status):
-                    todo.extend(self._followers(job, status, concerned))
+                case Settle():
+                    arrived, cancelled = self.view.follow(action, concerned)
+                    self._events.extend(Arrived(t, index) for index in arrived)
+                    todo.extend(cancelled)
 
     # --- what users ask for ----------------------------------------------------------------------
 
@@ -238,6 +239,8 @@ class LocalWorld:
             if state.index in self._attempts:
                 if self._attempts[state.index].stop != "cancel":
                     self.perform(Stop(state.index, "cancel", "cancelled by the user"))
+            elif state.status == "running":
+                self._too_early.append(name)  # it has just ended: its exit comes first
             else:
                 self.perform(Settle(state.index, "cancelled", "cancelled by the user"))
                 self._events.append(Cancelled(self._now(), state.index))
@@ -264,10 +267,7 @@ class LocalWorld:
 
     def _valid(self, event: Event) -> bool:
         """False for an arrival that something else has overtaken."""
-        if not isinstance(event, Arrived):
-            return True
-        state = self.view.states[event.job]
-        return state.status == "waiting" and not state.queued
+        return not isinstance(event, Arrived) or self.view.ready(event.job)
 
     def _happened(self, event: Event) -> Event:
         if not isinstance(event, Tick):
@@ -288,27 +288,10 @@ class LocalWorld:
             return not self._attempts and not self._to_start
         return self.view.unsettled == 0
 
-    def _followers(self, job: int, status: str, concerned: list[int]) -> list[Action]:
-        if status == "ok":
-            self._events.extend(Arrived(self._now(), index) for index in concerned)
-            return []
-        cause = f"needs {self.jobs[job].name}, which ended {status}"
-        return [
-            Settle(index, "cancelled", cause)
-            for index in concerned
-            if not self.view.states[index].final
-        ]
-
     def _forget_lost_followers(self) -> None:
         """Settle jobs whose predecessor had its last word before they were reopened."""
-        for state in self.view.states:
-            if state.status != "waiting" or state.queued:
-                continue
-            for name in sorted(state.missing):
-                other = self.view.states[self.view.by_name[name]]
-                if other.final and not state.final:
-                    cause = f"needs {name}, which ended {other.status}"
-                    self.perform(Settle(state.index, "cancelled", cause))
+        for settle in self.view.abandoned():
+            self.perform(settle)
 
     # --- one loop turn ---------------------------------------------------------------------------
 
@@ -333,6 +316,8 @@ class LocalWorld:
             else:
                 self._ended(self._attempts[key.data])
         self._obey_interrupts()
+        too_early, self._too_early = self._too_early, []
+        self.cancel(too_early)
         for request in self._requests.take():
             if request.get("verb") == "cancel":
                 self.cancel([str(name) for name in request["jobs"]])
