@@ -16,6 +16,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from headway.core.job import Job
+from headway.core.machine import Device
 from headway.core.policy import (
     Action,
     Arrived,
@@ -166,8 +168,9 @@ class Queue(Policy):
             return None, "waits to have the machine to itself"
         if room.slots is not None and width > room.slots and room.running:
             return None, f"waits for {width} free cores" if width > 1 else "waits for a free core"
-        if state.placement.devices > len(room.devices):
-            return None, f"waits for {state.placement.devices} free GPUs"
+        devices = [i for i in room.devices if _serves(view.machine.devices[i], state.job)]
+        if state.placement.devices > len(devices):
+            return None, f"waits for {_gpus(state.placement.devices, 'free ')}{_others(view)}"
         pinned: tuple[int, ...] | None = None
         if self.pin:
             pinned = tuple(room.cores[:width])
@@ -183,7 +186,7 @@ class Queue(Policy):
             threads=state.threads if state.attempt else state.placement.threads,
             reserved_bytes=reserved,
             cap_bytes=reserved if state.placement.cap_memory else None,
-            devices=tuple(room.devices[: state.placement.devices]),
+            devices=tuple(devices[: state.placement.devices]),
             alone=state.placement.alone,
         )
         room.take(share, width)
@@ -230,7 +233,7 @@ class Queue(Policy):
 
     def _one_never_fits(self, state: JobState, view: View) -> str:
         host, job = view.machine.host, state.job
-        cores, devices = view.machine.usable_cores, len(view.machine.devices)
+        cores = view.machine.usable_cores
         if job.cores is not None and job.cores > cores:
             return f"needs {job.cores} cores, this machine has {cores}; lower cores="
         if job.memory_bytes is not None and job.memory_bytes > view.capacity_bytes:
@@ -238,14 +241,30 @@ class Queue(Policy):
                 f"needs {show_bytes(job.memory_bytes)}, this machine has "
                 f"{show_bytes(view.capacity_bytes)} for jobs ({host.memory_source}); lower memory="
             )
-        if (job.gpus or 0) > devices:
-            return f"needs {job.gpus} GPUs, {devices} are visible here"
-        if job.gpu_memory_bytes is not None and not job.gpus:
+        if job.gpus:
+            reason = _too_few_devices(job, view.machine.devices)
+            if reason:
+                return reason
+        elif job.gpu_memory_bytes is not None:
             return self._no_device_memory(job.gpu_memory_bytes, view)
-        if job.group is not None and self.slots is not None:
-            width = sum(self._width(view.states[index]) for index in view.groups[job.group])
-            if width > self.slots:
-                return f"group {job.group} needs {width} cores at once, {self.slots} run at once"
+        return self._group_never_fits(job.group, view) if job.group is not None else ""
+
+    def _group_never_fits(self, group: str, view: View) -> str:
+        """Why the members that still have to run can never all run at once."""
+        members = [view.states[i] for i in view.groups[group] if not view.states[i].final]
+        width = sum(self._width(state) for state in members)
+        if self.slots is not None and width > self.slots:
+            return f"group {group} needs {width} cores at once, {self.slots} run at once"
+        devices = sum(state.placement.devices for state in members)
+        usable = sum(not device.unknown for device in view.machine.devices)
+        if devices > usable:
+            return f"group {group} needs {_gpus(devices)} at once, {usable} can be given here"
+        memory_bytes = sum(state.job.memory_bytes or 0 for state in members)
+        if self.admit and memory_bytes > view.capacity_bytes:
+            return (
+                f"group {group} needs {show_bytes(memory_bytes)} at once, this machine has "
+                f"{show_bytes(view.capacity_bytes)} for jobs"
+            )
         return ""
 
     def _no_device_memory(self, needed_bytes: int, view: View) -> str:
@@ -377,6 +396,49 @@ class _Room:
         self.bytes -= share.reserved_bytes
         self.running += 1
         self.exclusive = self.exclusive or share.alone
+
+
+def _serves(device: Device, job: Job) -> bool:
+    """Whether a job can be given this device: never a part of a GPU beside another device."""
+    large_enough = (device.memory_bytes or 0) >= (job.gpu_memory_bytes or 0)
+    return large_enough and not device.unknown and not (device.is_part and (job.gpus or 0) > 1)
+
+
+def _too_few_devices(job: Job, devices: Sequence[Device]) -> str:
+    """Why the devices of this machine can never serve a job, or an empty string."""
+    wanted = job.gpus or 0
+    able = sum(_serves(device, job) for device in devices)
+    if wanted <= able:
+        return ""
+    if wanted > len(devices):
+        return f"needs {_gpus(wanted)}, {len(devices)} are visible here"
+    unknown = [device for device in devices if device.unknown]
+    if wanted > len(devices) - len(unknown):
+        first = unknown[0]
+        return (
+            f"needs {_gpus(wanted)}, but device {first.index} ({first.name}) is never taken for "
+            f"free, since {first.unknown}; a job without gpus= sees it and is not kept from it"
+        )
+    large = sum((device.memory_bytes or 0) >= (job.gpu_memory_bytes or 0) for device in devices)
+    if wanted > large:
+        size = show_bytes(job.gpu_memory_bytes)
+        return f"needs {_gpus(wanted)} with {size} each, {large} of {len(devices)} have that much"
+    return (
+        f"needs {_gpus(wanted)}, but there are MIG devices, of which a process can use one only, "
+        f"and {able} whole ones; write gpus=1"
+    )
+
+
+def _gpus(count: int, kind: str = "") -> str:
+    return f"{count} {kind}GPU" + ("" if count == 1 else "s")
+
+
+def _others(view: View) -> str:
+    """Which device somebody else holds, in words."""
+    for device in view.machine.devices:
+        if device.taken:
+            return f"; device {device.index}: {device.taken}"
+    return ""
 
 
 def _list(cores: Sequence[int]) -> str:
