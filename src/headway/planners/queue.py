@@ -226,7 +226,7 @@ class Queue(Policy):
         reason = self._one_never_fits(state, view)
         for index in view.groups.get(state.job.group or "", ()):
             other = view.states[index]
-            if not reason and other is not state and not other.final:
+            if not reason and other is not state and _belongs(other):
                 reason = self._one_never_fits(other, view)
                 reason = reason and f"starts together with {other.job.name}, which {reason}"
         return reason
@@ -251,7 +251,7 @@ class Queue(Policy):
 
     def _group_never_fits(self, group: str, view: View) -> str:
         """Why the members that still have to run can never all run at once."""
-        members = [view.states[i] for i in view.groups[group] if not view.states[i].final]
+        members = [s for s in map(view.states.__getitem__, view.groups[group]) if _belongs(s)]
         width = sum(self._width(state) for state in members)
         if self.slots is not None and width > self.slots:
             return f"group {group} needs {width} cores at once, {self.slots} run at once"
@@ -396,6 +396,11 @@ class _Room:
         self.bytes -= share.reserved_bytes
         self.running += 1
         self.exclusive = self.exclusive or share.alone
+
+
+def _belongs(member: JobState) -> bool:
+    """Whether the others of its group need a member: not one that ended well before a retry."""
+    return not member.final or member.status == "infeasible"
 
 
 def _serves(device: Device, job: Job) -> bool:
