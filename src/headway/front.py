@@ -326,6 +326,7 @@ class RunHandle:
             RunIsLive: Somebody else supervises it.
             NoSpace: The disk is full.
         """
+        from headway.probes.machine import look_at_devices
         from headway.reports.summary import result_of
         from headway.sim.drive import drive
 
@@ -341,6 +342,8 @@ class RunHandle:
         with self._open_world(plan, machine, os.environ) as world:
             if again:
                 world.again(again)
+            if machine.devices:
+                world.see_devices_with(look_at_devices)
             if on_world is not None:
                 on_world(world)
             drive(policy, world, watch=watch)

@@ -5,8 +5,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headway.core.noun import Noun
+from headway.core.units import show_bytes
 
 Count = Annotated[int, Field(ge=0)]
+
+UNKNOWN_USER = "unknown"
+"""Stands among a device's users where the driver does not tell who they are."""
+
+# Memory that an idle GPU holds for itself: the driver keeps 0.3 to 1 GiB, more on larger cards.
+IDLE_BYTES = 2**30
+IDLE_PART = 0.05
 
 
 class Device(Noun):
@@ -22,6 +30,32 @@ class Device(Noun):
     memory_bytes: int | None
     used_bytes: int | None
     users: tuple[str, ...] = ()
+
+    @property
+    def is_part(self) -> bool:
+        """True for a MIG device: one process can use one such part, never two."""
+        return self.uuid.startswith("MIG-")
+
+    @property
+    def unknown(self) -> str:
+        """What hides whether it is in use, in words; "" where that can be told."""
+        if self.memory_bytes is None or self.used_bytes is None:
+            return "its memory is unknown"
+        return "who uses it is unknown" if UNKNOWN_USER in self.users else ""
+
+    @property
+    def taken(self) -> str:
+        """Who holds it, in words; "" for a device known to be free.
+
+        A container may hide the processes of others, but not the memory that they hold.
+        """
+        if self.unknown or self.memory_bytes is None or self.used_bytes is None:
+            return self.unknown
+        if self.users:
+            return f"used by {self.users[0]}"
+        if self.used_bytes > max(IDLE_BYTES, IDLE_PART * self.memory_bytes):
+            return f"{show_bytes(self.used_bytes)} of its memory are in use, nobody says by whom"
+        return ""
 
 
 class SharingWay(Noun):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from headway.core.job import Job
-from headway.core.machine import Machine
+from headway.core.machine import Device, Machine
 from headway.core.plan import Placement
 from headway.core.policy import (
     FINAL,
@@ -116,9 +116,7 @@ class View:
             states=states,
             free_cores=set(machine.host.cores),
             # A device of which we cannot tell that it is empty is not free.
-            free_devices={
-                d.index for d in machine.devices if d.used_bytes is not None and not d.users
-            },
+            free_devices={device.index for device in machine.devices if not device.taken},
             foreign_bytes=machine.foreign.memory_bytes,
             unsettled=len(states),
         )
@@ -266,6 +264,19 @@ class View:
         state.missing = {n for n in state.job.after if self.states[self.by_name[n]].status != "ok"}
         self.unsettled += 1
 
+    def see_devices(self, devices: Iterable[Device]) -> None:
+        """Others came to devices or left them; those that our own jobs hold are theirs anyway."""
+        held = {index for state in self.running.values() for index in _devices_of(state)}
+        seen = {device.uuid: device for device in devices}
+        now = []
+        for device in self.machine.devices:
+            fresh = seen.get(device.uuid) if device.index not in held else None
+            now.append(
+                device if fresh is None else fresh.model_copy(update={"index": device.index})
+            )
+        self.machine = self.machine.model_copy(update={"devices": tuple(now)})
+        self.free_devices = {d.index for d in now if not d.taken and d.index not in held}
+
     def settle(self, index: int, status: Status, cause: str) -> list[int]:
         """A job has its last word; returns the jobs that waited for this one alone.
 
@@ -325,3 +336,7 @@ class View:
 
 def _pinned(state: JobState) -> Iterable[int]:
     return state.share.cores or () if state.share else ()
+
+
+def _devices_of(state: JobState) -> Iterable[int]:
+    return state.share.devices if state.share else ()

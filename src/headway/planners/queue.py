@@ -18,6 +18,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from headway.core.job import Job
+from headway.core.machine import Device
 from headway.core.policy import (
     Action,
     Arrived,
@@ -190,8 +192,9 @@ class Queue(Policy):
         # With nothing beside it a job starts however few slots others' work leaves.
         if room.slots is not None and width > room.slots and room.running:
             return None, f"waits for {width} free cores" if width > 1 else "waits for a free core"
-        if state.placement.devices > len(room.devices):
-            return None, f"waits for {state.placement.devices} free GPUs"
+        devices = [i for i in room.devices if _serves(view.machine.devices[i], state.job)]
+        if state.placement.devices > len(devices):
+            return None, f"waits for {_gpus(state.placement.devices, 'free ')}{_others(view)}"
         pinned: tuple[int, ...] | None = None
         if self.pin:
             pinned = tuple(room.cores[:width])
@@ -213,7 +216,7 @@ class Queue(Policy):
             reserved_bytes=reserved,
             # After an out-of-memory the corrected reservation is the cap: the old one killed it.
             cap_bytes=max(declared or 0, reserved) if state.placement.cap_memory else None,
-            devices=tuple(room.devices[: state.placement.devices]),
+            devices=tuple(devices[: state.placement.devices]),
             alone=state.placement.alone,
         )
         room.take(share, width)
@@ -260,14 +263,14 @@ class Queue(Policy):
         reason = self._one_never_fits(state, view)
         for index in view.groups.get(state.job.group or "", ()):
             other = view.states[index]
-            if not reason and other is not state and not other.final:
+            if not reason and other is not state and _belongs(other):
                 reason = self._one_never_fits(other, view)
                 reason = reason and f"starts together with {other.job.name}, which {reason}"
         return reason
 
     def _one_never_fits(self, state: JobState, view: View) -> str:
         host, job = view.machine.host, state.job
-        cores, devices = view.machine.usable_cores, len(view.machine.devices)
+        cores = view.machine.usable_cores
         if job.cores is not None and job.cores > cores:
             return f"needs {job.cores} cores, this machine has {cores}; lower cores="
         if job.memory_bytes is not None and job.memory_bytes > view.capacity_bytes:
@@ -275,45 +278,32 @@ class Queue(Policy):
                 f"needs {show_bytes(job.memory_bytes)}, this machine has "
                 f"{show_bytes(view.capacity_bytes)} for jobs ({host.memory_source}); lower memory="
             )
-        if (job.gpus or 0) > devices:
-            return f"needs {job.gpus} GPUs, {devices} are visible here"
-        if (job.gpus or 0) > len(self._ours(view)):
-            return f"needs {job.gpus} GPUs, but {self._taken(view)}; run it when they are free"
-        if job.gpu_memory_bytes is not None and not job.gpus:
+        if job.gpus:
+            reason = _too_few_devices(job, view.machine.devices)
+            if reason:
+                return reason
+        elif job.gpu_memory_bytes is not None:
             return self._no_device_memory(job.gpu_memory_bytes, view)
         return self._group_never_fits(job.group, view) if job.group is not None else ""
 
     def _group_never_fits(self, group: str, view: View) -> str:
-        members = [view.states[index] for index in view.groups[group]]
+        """Why the members that still have to run can never all run at once."""
+        members = [s for s in map(view.states.__getitem__, view.groups[group]) if _belongs(s)]
         slots = self._slots(view)
         width = sum(self._width(state, view) for state in members)
         if slots is not None and width > slots:
             return f"group {group} needs {width} cores at once, {slots} run at once"
-        gpus = sum(state.job.gpus or 0 for state in members)
-        if gpus > len(self._ours(view)):
-            return f"group {group} needs {gpus} GPUs at once, {len(self._ours(view))} can be given"
-        declared = sum(state.job.memory_bytes or 0 for state in members)
-        if self.admit and declared > view.capacity_bytes:
+        devices = sum(state.placement.devices for state in members)
+        usable = sum(not device.unknown for device in view.machine.devices)
+        if devices > usable:
+            return f"group {group} needs {_gpus(devices)} at once, {usable} can be given here"
+        memory_bytes = sum(state.job.memory_bytes or 0 for state in members)
+        if self.admit and memory_bytes > view.capacity_bytes:
             return (
-                f"group {group} needs {show_bytes(declared)} at once, this machine has "
-                f"{show_bytes(view.capacity_bytes)} for jobs; lower memory="
+                f"group {group} needs {show_bytes(memory_bytes)} at once, this machine has "
+                f"{show_bytes(view.capacity_bytes)} for jobs"
             )
         return ""
-
-    def _ours(self, view: View) -> set[int]:
-        """Devices that jobs of this run can be given, now or later."""
-        running = view.running.values()
-        return view.free_devices.union(*(s.share.devices for s in running if s.share is not None))
-
-    def _taken(self, view: View) -> str:
-        """Which devices others hold, in words: the inventory is not taken again during a run."""
-        ours = self._ours(view)
-        return ", ".join(
-            f"GPU {device.index} "
-            + (f"is used by {', '.join(device.users)}" if device.users else "may be in use")
-            for device in view.machine.devices
-            if device.index not in ours
-        )
 
     def _no_device_memory(self, needed_bytes: int, view: View) -> str:
         largest = max((device.memory_bytes or 0 for device in view.machine.devices), default=0)
@@ -445,6 +435,54 @@ class _Room:
         self.devices = [device for device in self.devices if device not in share.devices]
         self.bytes -= share.reserved_bytes
         self.kept_slots -= width
+
+
+def _belongs(member: JobState) -> bool:
+    """Whether the others of its group need a member: not one that ended well before a retry."""
+    return not member.final or member.status == "infeasible"
+
+
+def _serves(device: Device, job: Job) -> bool:
+    """Whether a job can be given this device: never a part of a GPU beside another device."""
+    large_enough = (device.memory_bytes or 0) >= (job.gpu_memory_bytes or 0)
+    return large_enough and not device.unknown and not (device.is_part and (job.gpus or 0) > 1)
+
+
+def _too_few_devices(job: Job, devices: Sequence[Device]) -> str:
+    """Why the devices of this machine can never serve a job, or an empty string."""
+    wanted = job.gpus or 0
+    able = sum(_serves(device, job) for device in devices)
+    if wanted <= able:
+        return ""
+    if wanted > len(devices):
+        return f"needs {_gpus(wanted)}, {len(devices)} are visible here"
+    unknown = [device for device in devices if device.unknown]
+    if wanted > len(devices) - len(unknown):
+        first = unknown[0]
+        return (
+            f"needs {_gpus(wanted)}, but device {first.index} ({first.name}) is never taken for "
+            f"free, since {first.unknown}; a job without gpus= sees it and is not kept from it"
+        )
+    large = sum((device.memory_bytes or 0) >= (job.gpu_memory_bytes or 0) for device in devices)
+    if wanted > large:
+        size = show_bytes(job.gpu_memory_bytes)
+        return f"needs {_gpus(wanted)} with {size} each, {large} of {len(devices)} have that much"
+    return (
+        f"needs {_gpus(wanted)}, but there are MIG devices, of which a process can use one only, "
+        f"and {able} whole ones; write gpus=1"
+    )
+
+
+def _gpus(count: int, kind: str = "") -> str:
+    return f"{count} {kind}GPU" + ("" if count == 1 else "s")
+
+
+def _others(view: View) -> str:
+    """Which device somebody else holds, in words."""
+    for device in view.machine.devices:
+        if device.taken:
+            return f"; device {device.index}: {device.taken}"
+    return ""
 
 
 def _list(cores: Sequence[int]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway.core.machine import Device
+from headway.core.machine import UNKNOWN_USER, Device
 from headway.core.text import plain
 from headway.core.units import show_bytes
 from headway.probes.processes import owner_and_command
@@ -194,7 +194,7 @@ class _Reader:
         device, notes = self._with_memory(device, target)
         users, unread = self._users(target.handle)
         if unread:
-            users = ["unknown"]
+            users = [UNKNOWN_USER]
             notes.append(
                 f"device {index}: who uses it cannot be read ({unread}); it is not taken for free"
             )

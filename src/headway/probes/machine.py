@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from headway.core.machine import ForeignUse, Host, Machine, SharingWay
+from headway.core.machine import Device, ForeignUse, Host, Machine, SharingWay
 from headway.core.text import plain
 from headway.probes.devices import Inventory, load_nvml, read_devices
 from headway.probes.foreign import foreign_use, own_tree, take_moment
@@ -76,6 +76,12 @@ def measure_machine(
         foreign=foreign,
         notes=(*inventory.notes, *_load_notes(host, foreign, proc)),
     )
+
+
+def look_at_devices() -> tuple[Device, ...]:
+    """The visible devices and who uses them now: what `measure_machine` says of them."""
+    order = os.environ.get("CUDA_DEVICE_ORDER")
+    return read_devices(load_nvml(), os.environ.get(VARIABLE), device_order=order).devices
 
 
 def _host(

@@ -80,6 +80,11 @@ def _run_notes(view: View) -> list[str]:
         )
     if view.foreign_cores >= 0.5:
         notes.append(f"others use {view.foreign_cores:.1f} cores of this machine")
+    if any(state.job.gpu_memory_bytes and state.job.gpus for state in view.states):
+        notes.append(
+            "gpu_memory= was used to choose GPUs that are large enough; it does not limit what a "
+            "job takes of its GPU"
+        )
     peak = max((state.peak_bytes for state in view.states), default=0)
     if peak > view.capacity_bytes:
         notes.append(f"a job's peak of {show_bytes(peak)} is above what the machine has for jobs")

@@ -14,12 +14,12 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headway.core.errors import NoSpace, UsageError
 from headway.core.job import Job
-from headway.core.machine import Machine
+from headway.core.machine import Device, Machine
 from headway.core.plan import Plan
 from headway.core.policy import (
     Action,
@@ -59,6 +59,7 @@ from headway.system.trees import signal_tree, tree_of
 
 TICK_NS = 1_000_000_000
 LOOK_S = 0.25  # requests and free memory
+DEVICES_NS = 5_000_000_000  # who uses the devices, while a job waits for one
 GRACE_NS = 10_000_000_000  # between SIGTERM and SIGKILL
 FAULT_VARIABLE = "HEADWAY_FAULT"  # "<point>:<n>": die there at the n-th passing, for tests
 
@@ -107,6 +108,8 @@ class LocalWorld:
         self._boot = boot_id()
         self._next_tick_ns = 0
         self._zygote: Zygote | None = None
+        self._look_at_devices: Callable[[], Iterable[Device]] | None = None
+        self._next_devices_ns = 0
 
     # --- context ---------------------------------------------------------------------------------
 
@@ -255,6 +258,10 @@ class LocalWorld:
                 self._events.append(Arrived(self._now(), index))
         self._forget_lost_followers()
 
+    def see_devices_with(self, look: Callable[[], Iterable[Device]]) -> None:
+        """How to read the machine's devices again: others come to them and leave them."""
+        self._look_at_devices = look
+
     def only(self, indices: Collection[int]) -> None:
         """Start nothing, and let `next` end as soon as these jobs are settled."""
         self.view.draining = True
@@ -338,7 +345,15 @@ class LocalWorld:
             self._records.sample(t)
             self.journal.commit()
         self._groups.sweep()
+        self._watch_devices(t)
         self._events.append(Tick(t))
+
+    def _watch_devices(self, t: int) -> None:
+        if self._look_at_devices is None or t < self._next_devices_ns:
+            return
+        if any(self.view.states[index].placement.devices for index in self.view.waiting):
+            self._next_devices_ns = t + DEVICES_NS
+            self.view.see_devices(self._look_at_devices())
 
     def _watch_memory(self) -> None:
         ours = sum(state.resident_bytes for state in self.view.running.values())
