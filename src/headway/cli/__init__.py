@@ -41,11 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def dispatch(words: list[str]) -> int:
     """Do what was typed; returns the exit code. Errors are one line on stderr."""
-    from headway.cli.app import Typed, app
+    from headway.cli.app import Typed, app, help_of
 
     typed, words = Typed.split(words)
     try:
-        code = app(words, standalone_mode=False, prog_name="headway", obj=typed)
+        command, path, words = help_of(words) or (app, "headway", words)
+        code = command(words, standalone_mode=False, prog_name=path, obj=typed)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     except BrokenPipeError:

@@ -1,6 +1,7 @@
 """What can be typed. Nothing of Headway is imported here until a verb runs: help stays fast."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,20 @@ class Typed:
             at = words.index("--")
             return cls(command=words[at + 1 :]), words[:at]
         return cls(), words
+
+
+def help_of(words: list[str]) -> tuple[Callable[..., object], str, list[str]] | None:
+    """Where the words ask for a verb's help: its command, its full name, and `--help`.
+
+    Typer would first convert the options of `headway` itself, for which it loads pydantic: half of
+    the time that help takes.
+    """
+    own = words[: words.index("--")] if "--" in words else words
+    verb = next((word for word in own if not word.startswith("-")), "")
+    if not {"-h", "--help"} & set(own) or not verb:
+        return None
+    command = getattr(typer.main.get_command(app), "commands", {}).get(verb)
+    return (command, f"headway {verb}", ["--help"]) if command is not None else None
 
 
 def _examples(*lines: str) -> str:

@@ -25,7 +25,7 @@ _WORTH_A_LINE = frozenset(
     | {"confined", "stops"}
 )
 _COLUMNS = (
-    Column("job", least=8, most=28),
+    Column("job", least=14, most=28),
     Column("where", keep=40),
     Column("steps", keep=60, right=True),
     Column("step", keep=50, right=True),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headway.cli.layout import Column, paragraph, table
 from headway.cli.terminal import Screen
+from headway.core.policy import Status
 from headway.core.run import JobResult, Result
 from headway.core.units import NS_PER_S, show_bytes, show_seconds, show_step
 
@@ -19,7 +20,7 @@ CAUSES = 20
 NOTES = 6
 
 _COLUMNS = (
-    Column("job", least=8, most=40),
+    Column("job", least=14, most=40),
     Column("status"),
     Column("time", keep=90, right=True),
     Column("steps", keep=60, right=True),
@@ -235,11 +236,20 @@ def standing(result: Result, supervisor: int | None) -> str:
             f"{supervisor}"
         )
     if open_jobs:
-        running = (
-            f"{counts['running']} still run under their keepers, " if counts["running"] else ""
-        )
-        return f"interrupted: nobody supervises it; {running}{counts['waiting']} wait"
+        return f"interrupted: nobody supervises it; {_left_alone(counts)}"
     return f"ended: {result.outcome}"
+
+
+def _left_alone(counts: Counter[Status]) -> str:
+    running, waiting = counts["running"], counts["waiting"]
+    words = []
+    if running == 1:
+        words.append("1 still runs under its keeper")
+    elif running:
+        words.append(f"{running} still run under their keepers")
+    if waiting:
+        words.append("1 waits" if waiting == 1 else f"{waiting} wait")
+    return ", ".join(words)
 
 
 def job_details(
