@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from headway.core.errors import BadFile
 from headway.core.noun import Noun, explain
+from headway.core.view import JobState
 
 Kind = Literal["compute", "comm", "copy", "wait", "host", "io", "queue", "idle", "fault"]
 Source = Literal["simulated", "measured", "imported"]
@@ -73,6 +74,38 @@ class Timeline(Noun):
             }
             for span in self.spans
         ]
+
+
+def attempt_spans(state: JobState, t: int, *, epoch_ns: int = 0) -> list[Span]:
+    """Spans of an attempt that ended at `t`: start-up, then steps (all of it where none were seen).
+
+    Args:
+        state: The job as its attempt's end left it.
+        t: When that was, in ns on the driver's clock.
+        epoch_ns: The timeline's zero on that clock.
+    """
+    began_ns, share, outcome = state.started_ns, state.last_share, state.outcome
+    if began_ns is None or outcome is None:
+        return []
+    lane = "/".join(["n0", f"core{share.cores[0]}" if share and share.cores else "host"])
+    first_ns = state.first_step_ns
+    parts: list[tuple[Kind, str, int, int]] = []
+    if first_ns is not None and began_ns < first_ns < t:
+        parts.append(("host", "start-up", began_ns, first_ns))
+        began_ns = first_ns
+    parts.append(("compute", "steps" if first_ns is not None else "command", began_ns, t))
+    return [
+        Span(
+            t=begin_ns - epoch_ns,
+            d=max(0, end_ns - begin_ns),
+            lane=lane,
+            kind=kind,
+            name=name,
+            job=state.index,
+            args={"attempt": state.attempt, "status": outcome.status},
+        )
+        for kind, name, begin_ns, end_ns in parts
+    ]
 
 
 def span_line(span: Span) -> str:

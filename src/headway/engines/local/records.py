@@ -7,11 +7,10 @@ never a job, so a line that cannot be written is dropped.
 import contextlib
 import json
 import os
-from collections.abc import Mapping
 
 from headway.core.errors import HeadwayError
 from headway.core.folder import Folder
-from headway.core.timeline import Header, Span, span_line
+from headway.core.timeline import Header, attempt_spans, span_line
 from headway.core.view import JobState, View
 
 TIMELINE = "timeline.jsonl"
@@ -54,41 +53,9 @@ class Records:
             _append(self._counters, "\n".join(lines))
 
     def attempt_ended(self, state: JobState, t: int) -> None:
-        """The spans of an attempt: start-up, then steps (or all of it where none were seen)."""
-        began, share, outcome = state.started_ns, state.last_share, state.outcome
-        if began is None or outcome is None:
-            return
-        lane = "/".join(["n0", f"core{share.cores[0]}" if share and share.cores else "host"])
-        first = state.first_step_ns
-        args = {"attempt": state.attempt, "status": outcome.status}
-        if first is not None and began < first < t:
-            self._span(lane, "host", "start-up", state, began, first, args)
-            began = first
-        kind = "steps" if first is not None else "command"
-        self._span(lane, "compute", kind, state, began, t, args)
-
-    def _span(
-        self,
-        lane: str,
-        kind: str,
-        name: str,
-        state: JobState,
-        begin: int,
-        end: int,
-        args: Mapping[str, object],
-    ) -> None:
-        span = Span.model_validate(
-            {
-                "t": begin - self._epoch_ns,
-                "d": max(0, end - begin),
-                "lane": lane,
-                "kind": kind,
-                "name": name,
-                "job": state.index,
-                "args": args,
-            }
-        )
-        _append(self._timeline, span_line(span))
+        """The spans of an attempt."""
+        for span in attempt_spans(state, t, epoch_ns=self._epoch_ns):
+            _append(self._timeline, span_line(span))
 
     def close(self) -> None:
         """Give the descriptors back."""
