@@ -30,7 +30,7 @@ def machines(draw, *, devices=True, foreign=True):
             fake_device(index, used_bytes=used, users=users)
             for index, (used, users) in enumerate(
                 draw(
-                    st.lists(st.sampled_from([(0, ()), (0, ("bob 4711",)), (None, ())]), max_size=3)
+                    st.lists(st.sampled_from([(0, ()), (0, ("unknown",)), (None, ())]), max_size=3)
                 )
             )
         ]
