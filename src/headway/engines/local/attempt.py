@@ -21,7 +21,8 @@ class Attempt:
     """An attempt that was started or is about to be.
 
     `pidfd` is the keeper's, readable once the whole tree has ended; -1 before the zygote answered.
-    `began` and `siblings` serve the question whose process the kernel killed for memory.
+    `siblings`, `victims_before` (how many kills the kernel's log had told of at its start) and
+    `tree_pids` serve the question whose process the kernel killed for memory.
     """
 
     index: int
@@ -34,6 +35,7 @@ class Attempt:
     stop_reason: str = ""
     kill_at_ns: int | None = None
     siblings: int = 0
+    victims_before: int = 0
     tree_pids: set[int] = field(default_factory=set)
     boot: str = ""
 
@@ -79,8 +81,8 @@ def outcome_of_attempt(
         stop_reason=attempt.stop_reason,
         stderr_tail=_tail(attempt.folder),
         cwd=state.job.folder,
-        victims=around.victims,
-        tree_pids=frozenset(attempt.tree_pids),
+        victims=None if around.victims is None else around.victims[attempt.victims_before :],
+        tree_pids=frozenset(attempt.tree_pids | _command_pid(attempt.folder)),
         cgroup_path=_kernel_path(attempt.cgroup),
         siblings=attempt.siblings,
         peak_bytes=state.peak_bytes or None,
@@ -123,6 +125,12 @@ class _Steps:
             step_ns=seen.median_step_ns,
             first_step_ns=None if offset_ns is None else seen.first_ns + offset_ns,
         )
+
+
+def _command_pid(folder: AttemptFolder) -> set[int]:
+    """The command's own pid: it may have ended before any sample was taken."""
+    started = folder.read_started()
+    return set() if started is None else {started.command_pid}
 
 
 def _tail(folder: AttemptFolder) -> bytes:

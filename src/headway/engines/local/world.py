@@ -386,7 +386,14 @@ class LocalWorld:
         assert share is not None
         folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
         folder.make()
-        attempt = Attempt(index, folder, boot=self._boot, siblings=len(self._attempts))
+        self._guard.look_at_kernel()
+        attempt = Attempt(
+            index,
+            folder,
+            boot=self._boot,
+            siblings=len(self._attempts),
+            victims_before=len(self._guard.victims or ()),
+        )
         for other in self._attempts.values():
             other.siblings += 1
         attempt.cgroup = self._groups.create(
