@@ -146,6 +146,7 @@ class LocalWorld:
         self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
         for index in list(self.view.running):
             self._adopt(index)
+        self._events.extend(self._unanswered())
         self._events.extend(Arrived(self._now(), index) for index in self.view.arrivals())
         self._events.append(Tick(self._now()))
         self._forget_lost_followers()
@@ -276,7 +277,17 @@ class LocalWorld:
         """False for an arrival that something else has overtaken."""
         return not isinstance(event, Arrived) or self.view.ready(event.job)
 
+    def _unanswered(self) -> list[Event]:
+        """Ends that an earlier life journalled, and then was killed before the policy's answer."""
+        return [
+            Exited(self._now(), state.index, state.outcome)
+            for state in self.view.states
+            if state.status == "running" and state.index not in self.view.running and state.outcome
+        ]
+
     def _happened(self, event: Event) -> Event:
+        if isinstance(event, Exited) and event.job not in self.view.running:
+            return event  # the journal and the view have it already
         if not isinstance(event, Tick):
             self.journal.word(event.t, event)
         self.view.apply(event, event.t)
