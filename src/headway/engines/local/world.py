@@ -135,7 +135,7 @@ class LocalWorld:
         self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._requests = Requests(self.run)
         self.journal = Journal(self.run.folder)
-        self._groups = Groups.discover(self.run.path)
+        self._groups = Groups.discover(self.run.path, earlier=self.history.places)
         self._guard = Guard()
         self._records = Records(self.run.folder, self.view, self._now())
         self._sampler = Sampler(self.view, self._offset_ns)
@@ -197,6 +197,8 @@ class LocalWorld:
                     if self._valid(event):
                         return self._happened(event)
                 if self._finished():
+                    # Before the result is written: whoever resumes an ended run does nothing.
+                    self._groups.close(keep=bool(self._attempts))
                     return None
                 self._commit()
                 self._wait()
