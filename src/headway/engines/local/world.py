@@ -42,7 +42,7 @@ from headway.core.policy import (
 )
 from headway.core.run import Run
 from headway.core.view import View
-from headway.engines.local.attempt import Attempt, outcome_of_attempt
+from headway.engines.local.attempt import Attempt, orphan_of, outcome_of_attempt
 from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
 from headway.engines.local.child import environment_changes
 from headway.engines.local.control import Lock, Requests
@@ -501,7 +501,8 @@ class LocalWorld:
         state = self.view.states[index]
         folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
         boot = self.history.boots.get(index, "")
-        attempt = Attempt(index, folder, boot=boot, siblings=len(self.view.running) - 1)
+        siblings = len(self.view.running) - 1
+        attempt = Attempt(index, folder, boot=boot, siblings=siblings, adopted=True)
         name = _group_name(index, state.attempt)
         attempt.cgroup = self._groups.reopen(self.history.groups.get(index, {}), name)
         if index in self.history.stops:
@@ -544,6 +545,15 @@ class LocalWorld:
         claim = attempt.folder.read_claim()
         if claim is not None and keeper_alive(claim) and attempt.pidfd < 0:
             return  # it was taken for gone too early; its pidfd will tell
+        if (orphan := orphan_of(attempt)) is not None:
+            # Its keeper alone was killed. It is lost once it has ended: until then it holds its
+            # share, so that no retry ever runs beside it.
+            self._unwatch(attempt)
+            attempt.orphaned = True
+            self._keep(attempt, orphan.command_pid, orphan.command_start_ticks)
+            return
+        if attempt.folder.read_exit() is None:
+            self._signal(attempt, signal.SIGKILL)  # what its background still has in its group
         self._fault("after-result")
         state = self.view.states[attempt.index]
         self._guard.look_at_kernel()
@@ -552,11 +562,14 @@ class LocalWorld:
         )
         self._leave(attempt, outcome)
 
-    def _leave(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _unwatch(self, attempt: Attempt) -> None:
         if attempt.pidfd >= 0:
             self._selector.unregister(attempt.pidfd)
             os.close(attempt.pidfd)
             attempt.pidfd = -1
+
+    def _leave(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._unwatch(attempt)
         self._groups.discard(attempt.cgroup)
         self._sampler.forget(attempt.index)
         del self._attempts[attempt.index]
@@ -581,6 +594,9 @@ class LocalWorld:
 
     def _signal(self, attempt: Attempt, number: int) -> None:
         signal_tree(attempt.keeper_pid, attempt.keeper_start, number, cgroup=attempt.cgroup)
+        if attempt.orphaned and attempt.pidfd >= 0:  # the tree's root is spared, as a keeper is
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(attempt.pidfd, number)
 
     def _confine(self, attempt: Attempt, cores: tuple[int, ...]) -> None:
         members = tree_of(
