@@ -73,8 +73,8 @@ def rlimit(make: Callable[[], Place], count: int) -> list[str]:
 def allocator(make: Callable[[], Place], count: int) -> list[str]:
     """Refused to torch's allocator."""
     place = make()
-    place.prepare([f"ulimit -v 3000000; {python(TORCH)}"] * count)
-    place.finish()
+    place.prepare([python(TORCH)] * count)
+    place.finish(place.start(address_space_kib=3_000_000))
     return check(place, count, lambda job: oom(job, "memory ran out", "DefaultCPUAllocator"))
 
 

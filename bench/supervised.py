@@ -38,7 +38,7 @@ def main() -> None:
         if verb == "cancel":
             handle.cancel()
         else:
-            handle.retry(lost=True)
+            sys.exit(handle.retry(lost=verb == "retry", failed=verb == "retry-failed").exit_code)
     except HeadwayError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
@@ -69,7 +69,7 @@ class Place:
         """Start a process that does something with the run.
 
         Args:
-            verb: supervise, cancel or retry.
+            verb: supervise, cancel, retry (what was lost) or retry-failed.
             fault: HEADWAY_FAULT of that process.
             group: A memory cgroup (v1) that it is put into first.
             without_groups: The cgroup hierarchies are read-only for it, as in most containers.
