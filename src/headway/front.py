@@ -342,6 +342,8 @@ class RunHandle:
         with self._open_world(plan, machine, os.environ) as world:
             if again:
                 world.again(again)
+                # Whoever is killed from here on leaves a run that has not ended as that file says.
+                self.folder.folder.remove("result.json")
             if machine.devices:
                 world.see_devices_with(look_at_devices)
             if on_world is not None:

@@ -115,6 +115,18 @@ OUT_OF_MEMORY = {
         evidence(AROUND_KILL, victims=[Victim(41, "python3", "/x", "")], tree_pids=frozenset({41})),
         "the machine's memory was full; victim: its process 41 (python3)",
     ),
+    "in the cgroup around Headway, too short-lived to be sampled": (
+        evidence(
+            replace(AROUND_KILL, exit_code=137, signal=None), victims=[Victim(41, "python3", "/a")]
+        ),
+        "the memory of the cgroup Headway is in was full; victim: its process 41 (python3)",
+    ),
+    "in its own cgroup, named by the log's short line alone": (
+        evidence(
+            Record(exit_code=137, cgroup=FULL), victims=[Victim(41, "dd", "")], cgroup_path="/x/1"
+        ),
+        "victim: its process 41 (dd)",
+    ),
     "child killed behind exit 0": (
         evidence(
             Record(cgroup=FULL), victims=[Victim(41, "python3", "/a")], tree_pids=frozenset({41})

@@ -9,11 +9,11 @@ from headway.core.policy import Outcome, StopHow
 from headway.core.recording import Recording, read_folder, summary, why_unseen
 from headway.core.run import Run
 from headway.core.view import JobState
-from headway.engines.local.attempts import AttemptFolder
+from headway.engines.local.attempts import AttemptFolder, Started
 from headway.engines.local.last_words import TAIL_BYTES
 from headway.engines.local.outcomes import Evidence, Victim, classify, lost_outcome
 from headway.system.group import Cgroup
-from headway.system.procfs import boot_id
+from headway.system.procfs import alive, boot_id
 
 
 @dataclass(slots=True)
@@ -21,7 +21,10 @@ class Attempt:
     """An attempt that was started or is about to be.
 
     `pidfd` is the keeper's, readable once the whole tree has ended; -1 before the zygote answered.
-    `began` and `siblings` serve the question whose process the kernel killed for memory.
+    Where the keeper alone was killed the command is an orphan: keeper and pidfd are then the
+    command's own. `adopted` says that an earlier life of the run started it.
+    `siblings`, `victims_before` (how many kills the kernel's log had told of at its start) and
+    `tree_pids` serve the question whose process the kernel killed for memory.
     """
 
     index: int
@@ -34,8 +37,11 @@ class Attempt:
     stop_reason: str = ""
     kill_at_ns: int | None = None
     siblings: int = 0
+    victims_before: int = 0
     tree_pids: set[int] = field(default_factory=set)
     boot: str = ""
+    adopted: bool = False
+    orphaned: bool = False
 
 
 class Surroundings(Protocol):
@@ -65,12 +71,17 @@ def outcome_of_attempt(
     steps = _Steps(recordings, state.job.command, None if rebooted else clock_offset_ns)
     share = state.share
     if record is None:
+        claim = attempt.folder.read_claim()
         outcome = lost_outcome(
             # A keeper that was watched here died here; otherwise it went with an earlier life.
-            "reboot" if rebooted else "keeper" if attempt.pidfd >= 0 else "killed",
+            "reboot"
+            if rebooted
+            else "killed"
+            if attempt.adopted and attempt.pidfd < 0
+            else "keeper",
             run=run.name,
             job=state.job.name,
-            keeper_pid=attempt.keeper_pid or None,
+            keeper_pid=claim.keeper_pid if claim is not None else None,
         )
         return steps.added_to(outcome)
     evidence = Evidence(
@@ -79,8 +90,8 @@ def outcome_of_attempt(
         stop_reason=attempt.stop_reason,
         stderr_tail=_tail(attempt.folder),
         cwd=state.job.folder,
-        victims=around.victims,
-        tree_pids=frozenset(attempt.tree_pids),
+        victims=None if around.victims is None else around.victims[attempt.victims_before :],
+        tree_pids=frozenset(attempt.tree_pids | _command_pid(attempt.folder)),
         cgroup_path=_kernel_path(attempt.cgroup),
         siblings=attempt.siblings,
         peak_bytes=state.peak_bytes or None,
@@ -123,6 +134,21 @@ class _Steps:
             step_ns=seen.median_step_ns,
             first_step_ns=None if offset_ns is None else seen.first_ns + offset_ns,
         )
+
+
+def orphan_of(attempt: Attempt) -> Started | None:
+    """The command of an attempt whose keeper was killed, where it still runs and is news."""
+    started = attempt.folder.read_started()
+    if attempt.orphaned or started is None or attempt.folder.read_exit() is not None:
+        return None
+    runs = alive(started.command_pid, started.command_start_ticks, attempt.boot)
+    return started if runs else None
+
+
+def _command_pid(folder: AttemptFolder) -> set[int]:
+    """The command's own pid: it may have ended before any sample was taken."""
+    started = folder.read_started()
+    return set() if started is None else {started.command_pid}
 
 
 def _tail(folder: AttemptFolder) -> bytes:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import time
 from typing import Any
 
 from headway.core.errors import RunIsLive
@@ -11,6 +12,10 @@ from headway.core.run import Run
 
 LOCK = ".lock"
 _REQUEST_LIMIT = 4 * 2**20
+_LOOKERS_S = 0.25
+# Times of folders are as coarse as the kernel's tick, up to 10 ms: a folder that changed just now
+# may change again without looking different.
+_SURE_NS = 50_000_000
 
 
 class Lock:
@@ -24,21 +29,33 @@ class Lock:
 
     def __init__(self, run: Run) -> None:
         self._descriptor = run.folder.open_file(LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(self._descriptor):
             holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
             os.close(self._descriptor)
             raise RunIsLive(
                 f"run {run.name} is being supervised by process {holder or '?'} already; follow it "
                 f"with: headway wait {run.name}"
-            ) from None
+            )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         """Give the run free."""
         os.close(self._descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Take the lock; who only looks whether there is a supervisor holds it for microseconds."""
+    deadline_s = time.monotonic() + _LOOKERS_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.005)
+        else:
+            return True
 
 
 def supervisor_of(run: Run) -> int | None:
@@ -72,7 +89,7 @@ class Requests:
         changed_ns = os.fstat(self._folder.descriptor).st_mtime_ns
         if changed_ns == self._seen_ns:
             return []
-        self._seen_ns = changed_ns
+        self._seen_ns = changed_ns if time.time_ns() - changed_ns > _SURE_NS else -1
         found = []
         for name in self._folder.names():
             if name.startswith("."):

@@ -7,11 +7,11 @@ told from the counters above us and the kernel's log.
 import contextlib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from headway.system.cgroups import Cgroups, RunGroup, reopen
-from headway.system.group import Cgroup
+from headway.system.cgroups import PREFIX, Cgroups, RunGroup, reopen
+from headway.system.group import Branch, Cgroup, remove_branches, version_of
 from headway.system.hierarchies import discover_hierarchies
 
 CONTROLLERS = ("freezer", "memory")
@@ -27,26 +27,44 @@ TRIVIAL_BYTES = 64 * 2**20
 class Groups:
     """Makes, reopens and removes the groups of one run; `note` says why there are none."""
 
-    def __init__(self, run: RunGroup | None, note: str, inherited_memory: Path | None) -> None:
+    def __init__(
+        self,
+        run: RunGroup | None,
+        note: str,
+        inherited_memory: Path | None,
+        earlier: Collection[str],
+    ) -> None:
         self._run = run
         self.note = note
         self.inherited_memory = inherited_memory
+        self._earlier = earlier
         self._gone: list[Cgroup] = []
         self._trivial: dict[str, int] = {}
 
     @classmethod
-    def discover(cls, run_path: Path) -> "Groups":
-        """Look where we stand and make the run's folder there, if that is allowed."""
+    def discover(cls, run_path: Path, *, earlier: Collection[str]) -> "Groups":
+        """Look where we stand and make the run's folder there, if that is allowed.
+
+        Args:
+            run_path: Names the folder.
+            earlier: What earlier lives of the run made, perhaps from where they stood elsewhere.
+        """
         hierarchies = discover_hierarchies()
         cgroups = Cgroups.discover(hierarchies=hierarchies)
         inherited = next((h.own for h in hierarchies if "memory" in h.controllers), None)
         reasons = [cgroups.usable[name] for name in CONTROLLERS if cgroups.usable[name]]
         if reasons:
-            return cls(None, f"no control group per job ({reasons[0]})", inherited)
+            return cls(None, f"no control group per job ({reasons[0]})", inherited, earlier)
+        run_id = _run_id(run_path)
+        if not earlier and (stale := cgroups.open_run(run_id, CONTROLLERS)) is not None:
+            # Of a run that was killed here, and whose folder somebody then removed.
+            with contextlib.suppress(OSError):
+                stale.remove()
         try:
-            return cls(cgroups.create_run(_run_id(run_path), CONTROLLERS), "", inherited)
+            return cls(cgroups.create_run(run_id, CONTROLLERS), "", inherited, earlier)
         except OSError as error:
-            return cls(None, f"no control group per job ({error.strerror or error})", inherited)
+            words = f"no control group per job ({error.strerror or error})"
+            return cls(None, words, inherited, earlier)
 
     def create(self, name: str, *, script: str, cap_bytes: int | None) -> Cgroup | None:
         """A new group for an attempt of a script, or None where there can be or need be none."""
@@ -94,13 +112,20 @@ class Groups:
         self._gone = left
 
     def close(self, *, keep: bool) -> None:
-        """Remove everything, unless attempts still run in there."""
+        """Remove everything, unless attempts still run in there; harmless when done twice."""
         for cgroup in self._gone:
             with contextlib.suppress(OSError):
                 cgroup.remove()
-        if self._run is not None and not keep:
+        if keep:
+            return
+        if self._run is not None:
             with contextlib.suppress(OSError):
                 self._run.remove()
+        for place in self._earlier:
+            path = Path(place)
+            if path.name.startswith(PREFIX) and ".." not in path.parts:
+                with contextlib.suppress(OSError):
+                    remove_branches([Branch(version_of(path), frozenset(), path)])
 
 
 class _BusyError(Exception):

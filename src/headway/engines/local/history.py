@@ -19,7 +19,8 @@ class History:
     """A run as its journal tells it.
 
     `boots` has the boot each running attempt was started in, `groups` its control groups, `stops`
-    how those were to be stopped that had not ended yet, `events` what was worth telling.
+    how those were to be stopped that had not ended yet, `events` what was worth telling, `places`
+    the control groups that any life made for the run.
     """
 
     view: View
@@ -29,6 +30,7 @@ class History:
     boots: dict[int, str] = field(default_factory=dict)
     groups: dict[int, dict[str, str]] = field(default_factory=dict)
     stops: dict[int, tuple[StopHow, str]] = field(default_factory=dict)
+    places: set[str] = field(default_factory=set)
     lives: int = 0
     events: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -38,6 +40,7 @@ class History:
         match note.get("k"):
             case "open":
                 self.lives += 1
+                self.places.update(note.get("groups", {}).values())
                 self.notes.extend(note.get("notes", ()))
             case "memory":
                 self.memory = note["memory"]

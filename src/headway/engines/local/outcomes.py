@@ -222,9 +222,21 @@ def _named_victim(evidence: Evidence) -> Victim | None:
     return None
 
 
+def _lone_victim(evidence: Evidence) -> Victim | None:
+    """The log's only victim, where nothing else ran here and no other group is named.
+
+    It gives a kill that is proven otherwise a name: a process that was too short-lived to be
+    sampled, in a group that it shared with Headway or that the log's short line leaves out.
+    """
+    victims = evidence.victims or ()
+    if evidence.siblings or len(victims) != 1 or (evidence.cgroup_path and victims[0].cgroup):
+        return None
+    return victims[0]
+
+
 def _own_victim(evidence: Evidence) -> str:
     """Who was killed in the attempt's tree, in words."""
-    if (named := _named_victim(evidence)) is not None:
+    if (named := _named_victim(evidence) or _lone_victim(evidence)) is not None:
         return f"its process {named.pid} ({plain(named.name)})"
     killed = [pid for pid, number in evidence.record.killed_children if number == signals.SIGKILL]
     if evidence.record.signal == signals.SIGKILL:
@@ -250,11 +262,13 @@ def _killed_outside(evidence: Evidence, words: LastWords) -> tuple[str, str]:
     if named is not None:
         return _own_victim(evidence), where
     risen = host or around or 0
-    if evidence.victims is not None and len(evidence.victims) >= risen:
+    # A kill inside the very cgroup that our jobs are in is not somebody else's only because the
+    # victim was too short-lived to be sampled by its pid.
+    if not around and evidence.victims is not None and len(evidence.victims) >= risen:
         return "", "the kernel's log names other victims of memory, not this job"
     victim = _sign_of_kill(record, words)
     if victim and not evidence.siblings:
-        return victim, where
+        return _own_victim(evidence) if _lone_victim(evidence) else victim, where
     kills = "kill" if risen == 1 else "kills"
     others = "1 other job" if evidence.siblings == 1 else f"{evidence.siblings} other jobs"
     return "", f"perhaps for memory: {risen} memory {kills} counted while {others} ran beside it"

@@ -42,7 +42,7 @@ from headway.core.policy import (
 )
 from headway.core.run import Run
 from headway.core.view import View
-from headway.engines.local.attempt import Attempt, outcome_of_attempt
+from headway.engines.local.attempt import Attempt, orphan_of, outcome_of_attempt
 from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
 from headway.engines.local.child import environment_changes
 from headway.engines.local.control import Lock, Requests
@@ -135,7 +135,7 @@ class LocalWorld:
         self._selector.register(self._woken, selectors.EVENT_READ, None)
         self._requests = Requests(self.run)
         self.journal = Journal(self.run.folder)
-        self._groups = Groups.discover(self.run.path)
+        self._groups = Groups.discover(self.run.path, earlier=self.history.places)
         self._guard = Guard()
         self._records = Records(self.run.folder, self.view, self._now())
         self._sampler = Sampler(self.view, self._offset_ns)
@@ -146,6 +146,7 @@ class LocalWorld:
         self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
         for index in list(self.view.running):
             self._adopt(index)
+        self._events.extend(self._unanswered())
         self._events.extend(Arrived(self._now(), index) for index in self.view.arrivals())
         self._events.append(Tick(self._now()))
         self._forget_lost_followers()
@@ -196,6 +197,8 @@ class LocalWorld:
                     if self._valid(event):
                         return self._happened(event)
                 if self._finished():
+                    # Before the result is written: whoever resumes an ended run does nothing.
+                    self._groups.close(keep=bool(self._attempts))
                     return None
                 self._commit()
                 self._wait()
@@ -276,7 +279,17 @@ class LocalWorld:
         """False for an arrival that something else has overtaken."""
         return not isinstance(event, Arrived) or self.view.ready(event.job)
 
+    def _unanswered(self) -> list[Event]:
+        """Ends that an earlier life journalled, and then was killed before the policy's answer."""
+        return [
+            Exited(self._now(), state.index, state.outcome)
+            for state in self.view.states
+            if state.status == "running" and state.index not in self.view.running and state.outcome
+        ]
+
     def _happened(self, event: Event) -> Event:
+        if isinstance(event, Exited) and event.job not in self.view.running:
+            return event  # the journal and the view have it already
         if not isinstance(event, Tick):
             self.journal.word(event.t, event)
         self.view.apply(event, event.t)
@@ -386,7 +399,14 @@ class LocalWorld:
         assert share is not None
         folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
         folder.make()
-        attempt = Attempt(index, folder, boot=self._boot, siblings=len(self._attempts))
+        self._guard.look_at_kernel()
+        attempt = Attempt(
+            index,
+            folder,
+            boot=self._boot,
+            siblings=len(self._attempts),
+            victims_before=len(self._guard.victims or ()),
+        )
         for other in self._attempts.values():
             other.siblings += 1
         attempt.cgroup = self._groups.create(
@@ -481,7 +501,8 @@ class LocalWorld:
         state = self.view.states[index]
         folder = AttemptFolder.of(self.run.path, job=index + 1, attempt=state.attempt)
         boot = self.history.boots.get(index, "")
-        attempt = Attempt(index, folder, boot=boot, siblings=len(self.view.running) - 1)
+        siblings = len(self.view.running) - 1
+        attempt = Attempt(index, folder, boot=boot, siblings=siblings, adopted=True)
         name = _group_name(index, state.attempt)
         attempt.cgroup = self._groups.reopen(self.history.groups.get(index, {}), name)
         if index in self.history.stops:
@@ -524,6 +545,15 @@ class LocalWorld:
         claim = attempt.folder.read_claim()
         if claim is not None and keeper_alive(claim) and attempt.pidfd < 0:
             return  # it was taken for gone too early; its pidfd will tell
+        if (orphan := orphan_of(attempt)) is not None:
+            # Its keeper alone was killed. It is lost once it has ended: until then it holds its
+            # share, so that no retry ever runs beside it.
+            self._unwatch(attempt)
+            attempt.orphaned = True
+            self._keep(attempt, orphan.command_pid, orphan.command_start_ticks)
+            return
+        if attempt.folder.read_exit() is None:
+            self._signal(attempt, signal.SIGKILL)  # what its background still has in its group
         self._fault("after-result")
         state = self.view.states[attempt.index]
         self._guard.look_at_kernel()
@@ -532,11 +562,14 @@ class LocalWorld:
         )
         self._leave(attempt, outcome)
 
-    def _leave(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _unwatch(self, attempt: Attempt) -> None:
         if attempt.pidfd >= 0:
             self._selector.unregister(attempt.pidfd)
             os.close(attempt.pidfd)
             attempt.pidfd = -1
+
+    def _leave(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._unwatch(attempt)
         self._groups.discard(attempt.cgroup)
         self._sampler.forget(attempt.index)
         del self._attempts[attempt.index]
@@ -561,6 +594,9 @@ class LocalWorld:
 
     def _signal(self, attempt: Attempt, number: int) -> None:
         signal_tree(attempt.keeper_pid, attempt.keeper_start, number, cgroup=attempt.cgroup)
+        if attempt.orphaned and attempt.pidfd >= 0:  # the tree's root is spared, as a keeper is
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(attempt.pidfd, number)
 
     def _confine(self, attempt: Attempt, cores: tuple[int, ...]) -> None:
         members = tree_of(
