@@ -21,7 +21,8 @@ class Attempt:
     """An attempt that was started or is about to be.
 
     `pidfd` is the keeper's, readable once the whole tree has ended; -1 before the zygote answered.
-    `began` and `siblings` serve the question whose process the kernel killed for memory.
+    `asks` is true while a stop still has to send its SIGTERM. `siblings` serves the question whose
+    process the kernel killed for memory.
     """
 
     index: int
@@ -33,6 +34,7 @@ class Attempt:
     stop: StopHow | None = None
     stop_reason: str = ""
     kill_at_ns: int | None = None
+    asks: bool = False
     siblings: int = 0
     tree_pids: set[int] = field(default_factory=set)
     boot: str = ""
