@@ -161,7 +161,7 @@ def test_pytorch_rfcs_108_what_cannot_fit_is_said_before_anything_starts(small):
 
 
 @pytest.mark.slow
-def test_dstack_3475_a_group_is_checked_for_cores_before_a_part_of_it_starts():
+def test_dstack_2221_a_group_is_checked_for_cores_before_a_part_of_it_starts():
     cores = front.detect().usable_cores
     group = [f"[name=j{n} group=g] touch started" for n in range(cores + 1)]
     _, jobs = run(*group, mode="partitioned")

@@ -166,7 +166,7 @@ def test_skypilot_10283_a_device_of_which_nothing_is_known_is_not_free(install):
 
 
 @pytest.mark.slow
-def test_dstack_3278_a_default_means_what_it_means_in_a_job(install, folder):
+def test_dstack_3278_a_key_means_the_same_in_each_place(install, folder):
     """The same request in three places: before a command, in a TOML job, in TOML defaults."""
     install(gpu(0, gib=8), gpu(1), gpu(2))
     request = "gpus = 2\ngpu_memory = '16G'\n"
