@@ -25,6 +25,7 @@ class Attempt:
     command's own. `adopted` says that an earlier life of the run started it.
     `siblings`, `victims_before` (how many kills the kernel's log had told of at its start) and
     `tree_pids` serve the question whose process the kernel killed for memory.
+    `asks` is true while a stop still has to send its SIGTERM.
     """
 
     index: int
@@ -36,6 +37,7 @@ class Attempt:
     stop: StopHow | None = None
     stop_reason: str = ""
     kill_at_ns: int | None = None
+    asks: bool = False
     siblings: int = 0
     victims_before: int = 0
     tree_pids: set[int] = field(default_factory=set)

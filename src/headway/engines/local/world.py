@@ -474,8 +474,6 @@ class LocalWorld:
             state = self.view.states[attempt.index]
             self._events.append(Started(self._now(), attempt.index, state.attempt))
             self._keep(attempt, reply.keeper_pid, reply.keeper_start_ticks)
-            if attempt.stop is not None:  # it was to end before it had begun
-                self._signal(attempt, signal.SIGTERM)
         if not zygote.alive:
             self._replace_zygote()
 
@@ -582,12 +580,19 @@ class LocalWorld:
         # Memory is needed at once; everything else gets time to write a checkpoint.
         grace_ns = 0 if how == "memory" else GRACE_NS
         attempt.kill_at_ns = self._now() + grace_ns
-        if attempt.keeper_pid and grace_ns:
+        attempt.asks = how != "memory"
+        self._ask_to_end(attempt)
+
+    def _ask_to_end(self, attempt: Attempt) -> None:
+        """Send SIGTERM once; between its fork and its exec a command would ignore it."""
+        if attempt.asks and attempt.keeper_pid and attempt.folder.read_started() is not None:
+            attempt.asks = False
             self._signal(attempt, signal.SIGTERM)
 
     def _finish_stops(self) -> None:
         """Kill the trees whose time is over, at every turn until their keepers are gone."""
         for attempt in self._attempts.values():
+            self._ask_to_end(attempt)
             due = attempt.kill_at_ns is not None and self._now() >= attempt.kill_at_ns
             if due and attempt.keeper_pid:
                 self._signal(attempt, signal.SIGKILL)
