@@ -9,10 +9,10 @@ from headway.system.hierarchies import (
     ROOT,
     Hierarchy,
     discover_hierarchies,
+    number_behind,
     read_limit,
-    read_table,
 )
-from headway.system.procfs import PROC
+from headway.system.procfs import PROC, read_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,10 @@ class _Level:
     def limit_bytes(self) -> int | None:
         if self.version == 2:
             # Past memory.high a group is throttled and reclaimed: no place to plan for.
-            files = [self.folder / "memory.max", self.folder / "memory.high"]
+            names: tuple[str, ...] = ("memory.max", "memory.high")
         else:
-            files = [self.folder / "memory.limit_in_bytes"]
+            names = ("memory.limit_in_bytes",)
+        files = (f"{self.folder}/{name}" for name in names)
         limits = [limit for file in files if (limit := read_limit(file)) is not None]
         return min(limits, default=None)
 
@@ -88,10 +89,7 @@ class MemoryGauge:
 
     def headroom(self) -> Headroom:
         """What is left before the first of all limits is reached, others' use included."""
-        machine = meminfo(self._proc)
-        # MemAvailable is missing before Linux 3.14; free memory is then the honest lower bound.
-        available = machine.get("MemAvailable", machine.get("MemFree", 0))
-        total = machine["MemTotal"]
+        total, available = _total_and_available_bytes(self._proc)
         rooms = [Headroom(total, total - available, available, "memory of the machine")]
         for limit, source, level in self._limits():
             used = level.used_bytes()
@@ -107,8 +105,10 @@ class MemoryGauge:
                 limits.append((limit, f"limit of the control group {level.name}", level))
         if self._levels and self._levels[0].version == 1:
             own = self._levels[0]
-            above = read_table(own.folder / "memory.stat").get("hierarchical_memory_limit", 1 << 60)
-            if above < min((limit for limit, _, _ in limits), default=1 << 60):
+            stat = read_or_none(f"{own.folder}/memory.stat") or b""
+            above = number_behind(stat, b"hierarchical_memory_limit")
+            lowest = min((limit for limit, _, _ in limits), default=1 << 60)
+            if above is not None and above < lowest:
                 # The use under a group that we can't see is unknown; our own is its lower bound.
                 limits.append((above, "limit of a control group above the visible ones", own))
         return limits
@@ -124,16 +124,26 @@ def meminfo(proc: Path = PROC) -> dict[str, int]:
     return sizes
 
 
+def _total_and_available_bytes(proc: Path) -> tuple[int, int]:
+    """The machine's memory and what is available of it."""
+    content = (proc / "meminfo").read_bytes()
+    total = number_behind(content, b"MemTotal:")
+    # MemAvailable is missing before Linux 3.14; free memory is then the honest lower bound.
+    available = number_behind(content, b"MemAvailable:")
+    if available is None:
+        available = number_behind(content, b"MemFree:")
+    return (total or 0) * 1024, (available or 0) * 1024
+
+
 def unreclaimable_bytes(folder: Path, version: int) -> int:
     """Anonymous and shared memory of a control group and the groups below it, without file cache.
 
     It is what a limit kills for. The kernel's own peak counts the cache too, up to the limit, and
     so says little about what a job needs. The machine's root group has no such file in v2: 0.
     """
-    table = read_table(folder / "memory.stat")
-    if version == 2:
-        return table.get("anon", 0) + table.get("shmem", 0)
-    return table.get("total_rss", 0) + table.get("total_shmem", 0)
+    stat = read_or_none(f"{folder}/memory.stat") or b""
+    names = (b"anon", b"shmem") if version == 2 else (b"total_rss", b"total_shmem")
+    return sum(number_behind(stat, name) or 0 for name in names)
 
 
 def _counts_memory(hierarchy: Hierarchy) -> bool:

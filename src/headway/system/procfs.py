@@ -109,10 +109,17 @@ def start_ticks(pid: int, proc: Path = PROC) -> int | None:
     return None if found is None else found.start_ticks
 
 
-def scan(proc: Path = PROC) -> dict[int, ProcessEntry]:
+def scan(
+    proc: Path = PROC, *, known: Mapping[int, ProcessEntry] | None = None
+) -> dict[int, ProcessEntry]:
     """All processes of the machine, by pid, in one pass over ``/proc/*/stat``.
 
     The pass is not a snapshot of one instant: a process may end or fork while it goes on.
+
+    Args:
+        proc: Where procfs is mounted.
+        known: Processes of an earlier pass that need no second look: their entries are taken over
+            for as long as there is a process of that pid.
     """
     # Bytes and one folder descriptor instead of Path objects: this runs at every tick of a
     # supervisor, and its cost grows with all processes of the host.
@@ -121,6 +128,10 @@ def scan(proc: Path = PROC) -> dict[int, ProcessEntry]:
     try:
         for name in os.listdir(folder):
             if not name.isdigit():
+                continue
+            pid = int(name)
+            if known is not None and pid in known:
+                found[pid] = known[pid]
                 continue
             try:
                 file = os.open(name + "/stat", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
@@ -134,7 +145,7 @@ def scan(proc: Path = PROC) -> dict[int, ProcessEntry]:
                 continue
             finally:
                 os.close(file)
-            found[int(name)] = parse_stat(stat)
+            found[pid] = parse_stat(stat)
     finally:
         os.close(folder)
     return found

@@ -62,6 +62,17 @@ def test_scan_passes_over_processes_that_vanish_and_what_is_no_process(tmp_path:
     assert list(procfs.scan(tmp_path)) == [13]
 
 
+def test_scan_takes_over_what_is_known_while_it_is_there(tmp_path: Path) -> None:
+    for pid in (12, 13):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / f"{pid}/stat").write_bytes(Path("/proc/self/stat").read_bytes())
+    known = {12: entry(12, 1, 5), 99: entry(99, 1, 5)}
+    found = procfs.scan(tmp_path, known=known)
+    assert found.keys() == {12, 13}
+    assert found[12] is known[12]
+    assert found[13].pid == os.getpid()
+
+
 def test_half_a_stat_line_is_refused() -> None:
     with pytest.raises(ValueError, match="not a line of"):
         procfs.parse_stat(b"12 (x) S 1 2 3")

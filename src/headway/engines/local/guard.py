@@ -1,5 +1,6 @@
 """Watches the memory of the machine, and what the kernel killed for it."""
 
+import os
 import time
 from collections.abc import Sequence
 
@@ -16,6 +17,10 @@ REACTION_S = 0.4
 NEAR_PART = 0.3
 LOOK_S = 0.25
 LOOK_NEAR_S = 0.1
+# With so much free that all cores could not fill it in that time, a look a second is enough: a
+# core clears and writes fresh pages at 1 to 3 GB/s.
+LOOK_FAR_S = 1.0
+FILL_BYTES_PER_S = 4 * 2**30
 
 
 class Guard:
@@ -43,7 +48,7 @@ class Guard:
         falling = max(0.0, ((self._free or room.free_bytes) - room.free_bytes) / passed_s)
         mark = max(MARK_PART * room.limit_bytes, falling * REACTION_S)
         self.tight = room.free_bytes < mark and room.free_bytes < NEAR_PART * room.limit_bytes
-        self.look_s = LOOK_NEAR_S if room.free_bytes < NEAR_PART * room.limit_bytes else LOOK_S
+        self.look_s = until_next_s(room, mark, cores=os.cpu_count() or 1)
         self._looked_s, self._free = now_s, room.free_bytes
         self.free_bytes, self.host_bytes = room.free_bytes, room.limit_bytes
         return room
@@ -58,3 +63,21 @@ class Guard:
         """Give the descriptors back."""
         if self._log is not None:
             self._log.close()
+
+
+def until_next_s(room: Headroom, mark_bytes: float, *, cores: int) -> float:
+    """Seconds after which to look again: the sooner, the less is free.
+
+    Args:
+        room: What is free now.
+        mark_bytes: Where the newest job would have to give way.
+        cores: That could fill memory, all at once.
+
+    >>> room = Headroom(64 * 2**30, 0, 40 * 2**30, "memory of the machine")
+    >>> [until_next_s(room, 2**30, cores=cores) for cores in (8, 16)]
+    [1.0, 0.25]
+    """
+    if room.free_bytes < NEAR_PART * room.limit_bytes:
+        return LOOK_NEAR_S
+    far = room.free_bytes - mark_bytes > LOOK_FAR_S * FILL_BYTES_PER_S * cores
+    return LOOK_FAR_S if far else LOOK_S

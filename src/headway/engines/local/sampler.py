@@ -32,7 +32,10 @@ STEADY_PART = 0.05
 THREADS_AFTER_S = 5.0
 # A thread that ran at least this part of the busiest one's time computes beside it.
 BUSY_PART = 0.25
-# Smoothing of others' use: about 20 s, so that a passing compile does not hold a job back.
+# How often others' processes are read. Their number is the machine's, not ours: on a login node a
+# pass over all of them costs as much as everything else here for a minute.
+OTHERS_NS = 5_000_000_000
+# Smoothing of others' use, for a second: about 20 s, so that a passing compile holds no job back.
 FOREIGN_KEEP = 0.95
 
 
@@ -58,18 +61,20 @@ class Sampler:
     clock_offset_ns: int
     _past: dict[int, _Past] = field(default_factory=dict)
     _cpu: Mapping[int, CpuTimes] = field(default_factory=cpu_times)
-    _entries: Mapping[int, ProcessEntry] = field(default_factory=dict)
-    _t: int = 0
+    _others: Mapping[int, ProcessEntry] = field(default_factory=dict)
+    _others_t: int | None = None
 
     def forget(self, index: int) -> None:
         """An attempt ended: its past is nobody's."""
         self._past.pop(index, None)
 
     def take(self, attempts: Iterable[Attempt], t: int) -> list[tuple[int, str]]:
-        """Read everything once; gives the jobs that left start-up now, and how it was seen."""
+        """Read what is ours once; gives the jobs that left start-up now, and how it was seen."""
         attempts = [attempt for attempt in attempts if attempt.keeper_pid]
-        entries = scan()
-        trees = descendants(entries, [attempt.keeper_pid for attempt in attempts])
+        others_due = self._others_t is None or t - self._others_t >= OTHERS_NS
+        entries = scan(known=None if others_due else self._others)
+        me = os.getpid()
+        trees = descendants(entries, [me, *(attempt.keeper_pid for attempt in attempts)])
         changed = []
         for attempt in attempts:
             state = self.view.states[attempt.index]
@@ -79,7 +84,8 @@ class Sampler:
             phase = self._phase(state, past, t)
             if phase:
                 changed.append((attempt.index, phase))
-        self._others(entries, trees, t)
+        if others_due:
+            self._read_others(entries, trees, t)
         return changed
 
     def _read(
@@ -145,7 +151,8 @@ class Sampler:
             return
         past.threads_seen = state.first_step_ns is not None or (t - since) / 1e9 > 30
         busiest = max(tree, key=lambda process: process.cpu_ticks)
-        state.busy_threads = _busy_threads(busiest.pid)
+        if busiest.cpu_ticks > CLOCK_TICKS:
+            state.busy_threads = _busy_threads(busiest.pid)
 
     def _phase(self, state: JobState, past: _Past, t: int) -> str:
         if state.phase != "start-up":
@@ -158,7 +165,7 @@ class Sampler:
         steady = (t - max(past.steady_since_ns, started_ns)) / 1e9 >= STEADY_S
         return "steady" if steady and state.resident_bytes else ""
 
-    def _others(
+    def _read_others(
         self,
         entries: Mapping[int, ProcessEntry],
         trees: Mapping[int, list[ProcessEntry]],
@@ -166,25 +173,23 @@ class Sampler:
     ) -> None:
         """Cores that others use, smoothed: what their processes took of our cores since last time.
 
-        A process that started and ended between two scans is not seen: only lasting work counts.
+        A process that started and ended between two readings is not seen: only lasting work counts.
         """
         now = cpu_times()
-        me = os.getpid()
-        ours = {process.pid for tree in trees.values() for process in tree} | trees.keys() | {me}
-        ours.update(process.pid for process in descendants(entries, [me])[me])
+        ours = {process.pid for tree in trees.values() for process in tree} | trees.keys()
+        others = {pid: process for pid, process in entries.items() if pid not in ours}
         ticks = 0
-        for pid, process in entries.items():
-            before = self._entries.get(pid)
-            if pid in ours or before is None or before.start_ticks != process.start_ticks:
-                continue
-            ticks += process.cpu_ticks - before.cpu_ticks
-        passed_s = (t - self._t) / 1e9
-        if self._t and passed_s > 0:
+        for pid, process in others.items():
+            before = self._others.get(pid)
+            if before is not None and before.start_ticks == process.start_ticks:
+                ticks += process.cpu_ticks - before.cpu_ticks
+        if self._others_t is not None:
+            passed_s = (t - self._others_t) / 1e9
             busy = cores_busy(self._cpu, now, self.view.machine.host.cores)
-            others = min(busy, ticks / CLOCK_TICKS / passed_s)
-            view = self.view
-            view.foreign_cores = FOREIGN_KEEP * view.foreign_cores + (1 - FOREIGN_KEEP) * others
-        self._cpu, self._entries, self._t = now, entries, t
+            used = min(busy, ticks / CLOCK_TICKS / passed_s)
+            keep = FOREIGN_KEEP**passed_s
+            self.view.foreign_cores = keep * self.view.foreign_cores + (1 - keep) * used
+        self._cpu, self._others, self._others_t = now, others, t
 
 
 def _private_bytes(process: ProcessEntry) -> int:

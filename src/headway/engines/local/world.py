@@ -347,7 +347,7 @@ class LocalWorld:
             self._tick()
 
     def _look_s(self) -> float:
-        return self._guard.look_s if self._attempts else LOOK_S
+        return min(LOOK_S, self._guard.look_s) if self._attempts else LOOK_S
 
     def _tick(self) -> None:
         t = self._now()
