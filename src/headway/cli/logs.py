@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from headway.cli import objects
 from headway.cli.screens import shown_path
-from headway.cli.terminal import Screen, give, say
+from headway.cli.terminal import Screen, give, give_bytes, say
 from headway.core.errors import UnknownName
 from headway.core.text import ascii_only, plain
 from headway.front import RunHandle, open_log
@@ -72,7 +72,7 @@ def follow_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted) -> int:
                     if screen.terminal and last != path and (len(jobs) > 1 or last is not None):
                         _header(job, path, screen)
                     last = path
-                    _put(text)
+                    give_bytes(text)
         if over:
             return 0
         time.sleep(_LOOK_S)
@@ -142,22 +142,16 @@ def _copy(path: Path, wanted: Wanted, screen: Screen) -> None:
     ends_line = True
     for text in reader.new(flush=True):
         ends_line = text.endswith(b"\n")
-        _put(text)
+        give_bytes(text)
     # What follows, a header or the prompt, begins on a line of its own.
     if screen.terminal and not ends_line and not wanted.raw:
-        _put(b"\n")
-
-
-def _put(text: bytes) -> None:
-    output: BinaryIO = sys.stdout.buffer
-    output.write(text)
-    output.flush()
+        give_bytes(b"\n")
 
 
 def _header(job: str, path: Path, screen: Screen) -> None:
     attempt = path.parent.name
     number = "" if attempt == "1" else f", attempt {attempt}"
-    _put(f"== {screen.clean(job)}, {path.name}{number}\n".encode(errors="replace"))
+    give_bytes(f"== {screen.clean(job)}, {path.name}{number}\n".encode(errors="replace"))
 
 
 def _paths(handle: RunHandle, job: str, wanted: Wanted) -> list[Path]:
