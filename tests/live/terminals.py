@@ -64,6 +64,7 @@ class Place:
             more["stdin"] = subprocess.PIPE
         with self.start(*words, **more) as process:
             out, err = process.communicate(given, timeout=PATIENCE_S)
+        assert b"Warning" not in err, err
         return Answer(process.returncode, out, err)
 
     def terminal(self, *words: str, columns: int = 80, **environment: str) -> "Terminal":

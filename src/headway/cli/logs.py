@@ -1,12 +1,13 @@
 """What jobs wrote: their output as text that has no power over the terminal."""
 
 import codecs
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from headway.cli import objects
 from headway.cli.screens import shown_path
@@ -58,6 +59,14 @@ def show_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted, *, json: b
 
 def follow_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted) -> int:
     """The output of jobs as it comes, until they have ended."""
+    with contextlib.ExitStack() as files:
+        _follow(handle, jobs, wanted, files)
+    return 0
+
+
+def _follow(
+    handle: RunHandle, jobs: Sequence[str], wanted: Wanted, files: contextlib.ExitStack
+) -> None:
     screen = Screen.of(sys.stdout)
     readers: dict[Path, _Reader] = {}
     clock = _StatusClock(handle, jobs)
@@ -67,14 +76,15 @@ def follow_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted) -> int:
         for job in jobs:
             for path in _known_paths(handle, job, wanted):
                 if path not in readers:
-                    readers[path] = _Reader(path, wanted, screen)
+                    file = files.enter_context(open_log(path))
+                    readers[path] = _Reader(file, wanted, screen)
                 for text in readers[path].new(flush=over):
                     if screen.terminal and last != path and (len(jobs) > 1 or last is not None):
                         _header(job, path, screen)
                     last = path
                     give_bytes(text)
         if over:
-            return 0
+            return
         time.sleep(_LOOK_S)
 
 
@@ -101,8 +111,8 @@ class _StatusClock:
 class _Reader:
     """New text of a growing file, in whole lines while it grows."""
 
-    def __init__(self, path: Path, wanted: Wanted, screen: Screen) -> None:
-        self._file = open_log(path)
+    def __init__(self, file: BinaryIO, wanted: Wanted, screen: Screen) -> None:
+        self._file = file
         self._wanted = wanted
         self._screen = screen
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -138,11 +148,11 @@ def _harmless(text: str, screen: Screen) -> bytes:
 
 
 def _copy(path: Path, wanted: Wanted, screen: Screen) -> None:
-    reader = _Reader(path, wanted, screen)
     ends_line = True
-    for text in reader.new(flush=True):
-        ends_line = text.endswith(b"\n")
-        give_bytes(text)
+    with open_log(path) as file:
+        for text in _Reader(file, wanted, screen).new(flush=True):
+            ends_line = text.endswith(b"\n")
+            give_bytes(text)
     # What follows, a header or the prompt, begins on a line of its own.
     if screen.terminal and not ends_line and not wanted.raw:
         give_bytes(b"\n")
