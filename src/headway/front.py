@@ -495,6 +495,7 @@ def detach(handle: RunHandle) -> int:
         if process.poll() is not None or time.monotonic() > deadline:
             raise DoesNotFit(f"the supervisor ended at once; see {handle.path / 'supervisor.log'}")
         time.sleep(0.02)
+    process.returncode = 0  # it outlives us, as it should; Popen would warn of that
     return process.pid
 
 

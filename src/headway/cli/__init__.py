@@ -49,14 +49,20 @@ def dispatch(words: list[str]) -> int:
         code = command(words, standalone_mode=False, prog_name=path, obj=typed)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
-    except BrokenPipeError:
-        return 0
     except Exception as error:
         return _error(error, typed)
     return code if isinstance(code, int) else 0
 
 
 def _error(error: Exception, typed: Any) -> int:
+    import typer
+
+    from headway.cli.terminal import NobodyReads
+
+    if isinstance(error, NobodyReads):
+        return 0
+    if isinstance(error, typer.Abort):  # what some versions of typer make of Ctrl-C
+        return _complain("interrupted", INTERRUPTED)
     message = getattr(error, "format_message", None)
     if message is not None:  # typer's own: what was typed is off
         context = getattr(error, "ctx", None)

@@ -9,7 +9,7 @@ from headway.cli import objects
 from headway.cli.progress import EventLog, Progress
 from headway.cli.screens import report, shown_path
 from headway.cli.signals import Interrupts, words_for
-from headway.cli.terminal import Screen, give, say
+from headway.cli.terminal import NobodyReads, Screen, give, say
 from headway.core.policy import Event
 from headway.core.run import Result
 from headway.core.view import View
@@ -49,14 +49,14 @@ def supervise(handle: RunHandle, manner: Manner, *, again: Collection[int] = ())
 def show_result(handle: RunHandle, result: Result, manner: Manner) -> None:
     """How a run ended, on stdout; its folder last."""
     if manner.json:
-        give(objects.show(objects.result_object(result, path=handle.path)))
-        return
-    screen = Screen.of(sys.stdout)
-    lines = report(result, screen, run=handle.name, path=handle.path, quiet=manner.quiet)
-    lines.append(f"run folder: {screen.clean(shown_path(handle.path))}")
+        text = objects.show(objects.result_object(result, path=handle.path))
+    else:
+        screen = Screen.of(sys.stdout)
+        lines = report(result, screen, run=handle.name, path=handle.path, quiet=manner.quiet)
+        text = "\n".join([*lines, f"run folder: {screen.clean(shown_path(handle.path))}"])
     # The run has ended well or not whether or not anybody still reads: its code is what counts.
-    with contextlib.suppress(OSError):
-        give("\n".join(lines))
+    with contextlib.suppress(NobodyReads):
+        give(text)
 
 
 @contextlib.contextmanager

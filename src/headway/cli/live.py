@@ -73,6 +73,7 @@ class LiveTable(Progress):
         self._began = clock()
         self._drawn = -REDRAW_S
         self._ended: deque[int] = deque(maxlen=_ENDED)
+        self._above: list[str] = []
         self._live.start()
 
     def see(self, event: Event, view: View) -> None:
@@ -80,26 +81,34 @@ class LiveTable(Progress):
         for word, name, text in self._narrator.lines(event, view):
             if word in _WORTH_A_LINE:
                 elapsed = clock_words(self._clock() - self._began)
-                self.say(f"{elapsed:>7}  {self.screen.paint(f'{word:<10}', word)} {name}  {text}")
+                painted = self.screen.paint(f"{word:<10}", word)
+                # Kept for the next drawing: each line above the table draws it anew.
+                self._above.append(f"{elapsed:>7}  {painted} {name}  {text}")
         if isinstance(event, Exited):
             self._ended.append(event.job)
         if self._clock() - self._drawn >= REDRAW_S:
             self._draw(view)
 
     def say(self, line: str) -> None:
-        """A line above the table."""
+        """A line above the table, at once."""
         from rich.text import Text
 
-        self._console.print(Text.from_ansi(line), soft_wrap=True)
+        lines = "\n".join([*self._above, line])
+        self._above.clear()
+        self._console.print(Text.from_ansi(lines), soft_wrap=True)
 
     def close(self) -> None:
         """Take the table away; the result follows."""
+        if self._above:
+            self.say(self._above.pop())
         self._live.stop()
 
     def _draw(self, view: View) -> None:
         from rich.text import Text
 
         self._drawn = self._clock()
+        if self._above:
+            self.say(self._above.pop())
         width, height = self._console.size
         lines = list(draw(view, self.screen, ended=self._ended, width=width, height=height))
         elapsed = clock_words(self._drawn - self._began)

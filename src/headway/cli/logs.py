@@ -1,6 +1,7 @@
 """What jobs wrote: their output as text that has no power over the terminal."""
 
 import codecs
+import contextlib
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any, BinaryIO
 
 from headway.cli import objects
 from headway.cli.screens import shown_path
-from headway.cli.terminal import Screen, give, say
+from headway.cli.terminal import Screen, give, give_bytes, say
 from headway.core.errors import UnknownName
 from headway.core.text import ascii_only, plain
 from headway.front import RunHandle, open_log
@@ -58,6 +59,14 @@ def show_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted, *, json: b
 
 def follow_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted) -> int:
     """The output of jobs as it comes, until they have ended."""
+    with contextlib.ExitStack() as files:
+        _follow(handle, jobs, wanted, files)
+    return 0
+
+
+def _follow(
+    handle: RunHandle, jobs: Sequence[str], wanted: Wanted, files: contextlib.ExitStack
+) -> None:
     screen = Screen.of(sys.stdout)
     readers: dict[Path, _Reader] = {}
     clock = _StatusClock(handle, jobs)
@@ -67,14 +76,15 @@ def follow_logs(handle: RunHandle, jobs: Sequence[str], wanted: Wanted) -> int:
         for job in jobs:
             for path in _known_paths(handle, job, wanted):
                 if path not in readers:
-                    readers[path] = _Reader(path, wanted, screen)
+                    file = files.enter_context(open_log(path))
+                    readers[path] = _Reader(file, wanted, screen)
                 for text in readers[path].new(flush=over):
                     if screen.terminal and last != path and (len(jobs) > 1 or last is not None):
                         _header(job, path, screen)
                     last = path
-                    _put(text)
+                    give_bytes(text)
         if over:
-            return 0
+            return
         time.sleep(_LOOK_S)
 
 
@@ -101,8 +111,8 @@ class _StatusClock:
 class _Reader:
     """New text of a growing file, in whole lines while it grows."""
 
-    def __init__(self, path: Path, wanted: Wanted, screen: Screen) -> None:
-        self._file = open_log(path)
+    def __init__(self, file: BinaryIO, wanted: Wanted, screen: Screen) -> None:
+        self._file = file
         self._wanted = wanted
         self._screen = screen
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -138,26 +148,20 @@ def _harmless(text: str, screen: Screen) -> bytes:
 
 
 def _copy(path: Path, wanted: Wanted, screen: Screen) -> None:
-    reader = _Reader(path, wanted, screen)
     ends_line = True
-    for text in reader.new(flush=True):
-        ends_line = text.endswith(b"\n")
-        _put(text)
+    with open_log(path) as file:
+        for text in _Reader(file, wanted, screen).new(flush=True):
+            ends_line = text.endswith(b"\n")
+            give_bytes(text)
     # What follows, a header or the prompt, begins on a line of its own.
     if screen.terminal and not ends_line and not wanted.raw:
-        _put(b"\n")
-
-
-def _put(text: bytes) -> None:
-    output: BinaryIO = sys.stdout.buffer
-    output.write(text)
-    output.flush()
+        give_bytes(b"\n")
 
 
 def _header(job: str, path: Path, screen: Screen) -> None:
     attempt = path.parent.name
     number = "" if attempt == "1" else f", attempt {attempt}"
-    _put(f"== {screen.clean(job)}, {path.name}{number}\n".encode(errors="replace"))
+    give_bytes(f"== {screen.clean(job)}, {path.name}{number}\n".encode(errors="replace"))
 
 
 def _paths(handle: RunHandle, job: str, wanted: Wanted) -> list[Path]:

@@ -154,7 +154,7 @@ def cancel(words: Sequence[str], manner: Manner, *, sure: bool) -> int:
     before = {job.name for job in open_jobs}
     for job in chosen:
         name = screen.clean(job.name)
-        if job.name in before or job.status == "cancelled":
+        if job.name in before:
             give(f"{screen.paint(job.status, job.status)}  {name}")
         elif jobs:
             give(f"{screen.paint(job.status, job.status)}  {name}  had ended before")

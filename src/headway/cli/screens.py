@@ -205,7 +205,8 @@ def report(
     lines += causes(result.jobs, screen, run=name, limit=limit)
     if not quiet:
         lines += notes(result, screen, limit=None if full else NOTES)
-    lines += next_words(result, name=name, path=screen.clean(shown_path(path)), full=full)
+    if not quiet or result.outcome == "interrupted":
+        lines += next_words(result, name=name, path=screen.clean(shown_path(path)), full=full)
     return lines
 
 

@@ -1,6 +1,7 @@
 """What the terminal can do, and writing to one that may be gone."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -75,13 +76,36 @@ def say(line: str) -> None:
         print(_writable(line, sys.stderr), file=sys.stderr, flush=True)
 
 
+class NobodyReads(Exception):
+    """What reads our stdout has ended (`headway status | head -1`), or its terminal is gone.
+
+    Not an OSError: typer would take it for a failure of ours.
+    """
+
+
 def give(text: str) -> None:
     """A result on stdout.
 
     Raises:
-        BrokenPipeError: Nobody reads it any more.
+        NobodyReads: Its reader is gone.
     """
-    print(_writable(text, sys.stdout), flush=True)
+    give_bytes((text + "\n").encode(sys.stdout.encoding or "ascii", "backslashreplace"))
+
+
+def give_bytes(content: bytes) -> None:
+    """A result on stdout, as it is.
+
+    Raises:
+        NobodyReads: Its reader is gone.
+    """
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        raise NobodyReads from None
 
 
 class Enduring:

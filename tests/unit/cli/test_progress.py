@@ -3,7 +3,7 @@ from collections import deque
 
 import pytest
 
-from headway.cli.live import draw
+from headway.cli.live import LiveTable, draw
 from headway.cli.progress import EventLog, Left
 from headway.cli.terminal import Screen
 from headway.core.job import Job
@@ -249,3 +249,28 @@ def test_events_of_short_jobs_cost_little_because_nothing_looks_at_all_jobs():
         log.see(Tick(2))
     assert Counting.walks == 0
     assert len(log.lines) == 400
+
+
+def test_a_burst_of_failing_jobs_draws_twice_a_second_and_loses_no_line():
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    now_s = 0.0
+    stream = Terminal()
+    view = view_of(*(job(f"j{n}") for n in range(300)))
+    look = Screen(width=80, terminal=True, redraws=True)
+    live = LiveTable(look, stream, title="x", clock=lambda: now_s)
+    for index in range(300):
+        now_s = index / 100  # three seconds of them
+        view.apply(Start(index, Share()), 0)
+        view.apply(Exited(1, index, Outcome("failed")), 1)
+        view.apply(Settle(index, "failed", f"exit 1 of j{index}."), 1)
+        live.see(Exited(1, index, Outcome("failed")), view)
+    live.close()
+    shown = stream.getvalue()
+    assert all(f"exit 1 of j{index}." in shown for index in range(300))
+    # Each drawing, and each line said above it, begins with the header.
+    assert shown.count("elapsed 0:") <= 2 * 7 + 2
