@@ -7,6 +7,7 @@ partitioned  the same, but each job on cores of its own, its declared memory a c
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 
 from headway.core.environment import THREAD_VARIABLES
@@ -14,7 +15,8 @@ from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Mode, Placement, Plan, PolicyChoice
 
-_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*)=(\S*)\s+")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_BEFORE_ASSIGNMENTS = {"env", "export", ";", "&&", "\n"}
 
 
 def fixed_plan(
@@ -64,10 +66,25 @@ def own_threads(job: Job, environment: Mapping[str, str]) -> int | None:
 
 
 def _leading(command: str) -> dict[str, str]:
-    """Assignments in front of a shell command: ``A=1 B=2 python ...``."""
-    found, place = {}, 0
-    while match := _ASSIGNMENT.match(command, place):
-        found[match[1]], place = match[2].strip("'\""), match.end()
+    """Assignments in front of a shell command: ``A=1 B=2 python ...``, also after env or export.
+
+    >>> _leading("export A=1; B='2 3' env C=4 python train.py D=5")
+    {'A': '1', 'B': '2 3', 'C': '4'}
+    """
+    try:
+        # Shells end a word at these too; quotes are taken off.
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|\n")
+        lexer.whitespace = " \t\r"
+        words = list(lexer)
+    except ValueError:
+        return {}
+    found: dict[str, str] = {}
+    for word in words:
+        assignment = _ASSIGNMENT.fullmatch(word)
+        if assignment:
+            found[assignment[1]] = assignment[2]
+        elif word not in _BEFORE_ASSIGNMENTS:
+            break
     return found
 
 

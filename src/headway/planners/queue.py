@@ -383,7 +383,8 @@ class Queue(Policy):
                 count = f"{state.oom_retries + 1} of {self.oom_retries}"
                 reason = f"{outcome.cause}. Waits for {show_bytes(needed)}, then retries ({count})"
                 return Retry(state.index, needed, reason, "oom")
-            gave_up = f"given up after {state.oom_retries + 1} attempts"
+            tries = state.oom_retries + 1
+            gave_up = f"given up after {tries} attempt" + ("" if tries == 1 else "s")
             return Settle(state.index, "oom", f"{outcome.cause}; {gave_up}")
         if outcome.status == "failed" and state.retries < job.retries:
             count = f"{state.retries + 1} of {job.retries}"

@@ -5,6 +5,7 @@ spread of their counts, and of the step time, makes the bounds.
 """
 
 import heapq
+from bisect import insort
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -20,12 +21,26 @@ STEP_SPREAD = 0.10
 
 def remaining_of_job(state: JobState, view: View) -> Estimate:
     """Seconds until a job ends, counted from now; unknown where its steps' number is not known."""
+    if state.final:
+        return _nothing_left()
+    return _of_job(state, view, _durations(view, state.job.script).get(state.job.script, ()))
+
+
+def _of_job(state: JobState, view: View, durations: Sequence[float]) -> Estimate:
     counts = view.step_counts.get(state.job.script)
-    if not counts or state.final:
+    if not counts:
         return unknown("s", source="no job of this script has ended yet")
-    if state.status == "running" and state.step_ns is not None:
-        return _by_steps(state, counts)
-    return _by_durations(_durations(state, view))
+    if state.status != "running":
+        return _by_durations(durations, passed_s=0.0)
+    if state.step_ns is None:
+        began_ns = view.t if state.started_ns is None else state.started_ns
+        passed_s = (view.t - began_ns) / NS_PER_S
+        return _by_durations(durations, passed_s=passed_s)
+    return _by_steps(state, counts)
+
+
+def _nothing_left() -> Estimate:
+    return Estimate(value=0.0, low=0.0, high=0.0, unit="s", origin="measured", source="ended")
 
 
 def _by_steps(state: JobState, counts: Sequence[int]) -> Estimate:
@@ -43,14 +58,15 @@ def _by_steps(state: JobState, counts: Sequence[int]) -> Estimate:
     )
 
 
-def _by_durations(durations: Sequence[float]) -> Estimate:
+def _by_durations(durations: Sequence[float], *, passed_s: float) -> Estimate:
+    """What is left of a job like these, of which so much has passed already."""
     if not durations:
         return unknown("s", source="no job of this script was timed")
     low, middle, high = _spread(durations)
     return Estimate(
-        value=middle,
-        low=low * (1 - STEP_SPREAD),
-        high=high * (1 + STEP_SPREAD),
+        value=max(0.0, middle - passed_s),
+        low=max(0.0, low * (1 - STEP_SPREAD) - passed_s),
+        high=max(0.0, high * (1 + STEP_SPREAD) - passed_s),
         unit="s",
         origin="extrapolated",
         source="jobs of the same script in this run",
@@ -65,10 +81,20 @@ def _spread(ordered: Sequence[Number]) -> tuple[Number, Number, Number]:
 
 def remaining(view: View) -> Estimate:
     """Seconds until the whole list has ended; unknown as soon as one job's time is."""
-    running = [remaining_of_job(state, view) for state in view.running.values()]
-    waiting = [remaining_of_job(state, view) for state in view.states if state.status == "waiting"]
+    durations = _durations(view)
+
+    def parts_of(status: str) -> list[Estimate]:
+        return [
+            _of_job(state, view, durations.get(state.job.script, ()))
+            for state in view.states
+            if state.status == status
+        ]
+
+    running, waiting = parts_of("running"), parts_of("waiting")
     parts = running + waiting
-    if not parts or not all(part.known for part in parts):
+    if not parts:
+        return _nothing_left()
+    if not all(part.known for part in parts):
         return unknown("s", source="steps or their number are not known for every job")
     lanes = max(1, len(running))
     return Estimate(
@@ -91,13 +117,13 @@ def _makespan(running: Sequence[float], waiting: Sequence[float], lanes: int) ->
     return max(ends)
 
 
-def _durations(state: JobState, view: View) -> list[float]:
-    """Seconds that ended jobs of the same script took, sorted."""
-    return sorted(
-        (other.ended_ns - other.started_ns) / NS_PER_S
-        for other in view.states
-        if other.status == "ok"
-        and other.job.script == state.job.script
-        and other.ended_ns is not None
-        and other.started_ns is not None
-    )
+def _durations(view: View, script: str | None = None) -> dict[str, list[float]]:
+    """Seconds that jobs which ended ok took, sorted, by script; of all scripts, or of this one."""
+    found: dict[str, list[float]] = {}
+    for state in view.states:
+        if state.status != "ok" or script not in (None, state.job.script):
+            continue
+        if state.ended_ns is not None and state.started_ns is not None:
+            seconds = (state.ended_ns - state.started_ns) / NS_PER_S
+            insort(found.setdefault(state.job.script, []), seconds)
+    return found

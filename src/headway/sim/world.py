@@ -317,9 +317,11 @@ class SimulatedWorld:
     def _read(self, attempt: SimulatedAttempt) -> None:
         """What a sampler would see of an attempt now."""
         state, task = self.view.states[attempt.index], attempt.task
-        left_ns = self._simulator.remaining_ns(task) if task is not None else 0
-        part = attempt.part_done(left_ns)
+        part = self._part_done(attempt)
         state.resident_bytes = attempt.held_bytes(part)
+        if attempt.share.cap_bytes is not None:
+            # The kernel gives no page above the cap.
+            state.resident_bytes = min(state.resident_bytes, attempt.share.cap_bytes)
         state.peak_bytes = max(state.peak_bytes, state.resident_bytes)
         state.cores_used = attempt.width / MILLI if task is not None else 0.0
         state.processes = 1
@@ -332,12 +334,15 @@ class SimulatedWorld:
                 state.last_step_ns = state.quiet_since_ns
                 state.step_ns = (self.now_ns - state.first_step_ns) / state.steps
 
+    def _part_done(self, attempt: SimulatedAttempt) -> float:
+        task = attempt.task
+        return attempt.part_done(self._simulator.remaining_ns(task) if task is not None else 0)
+
     def _defend_memory(self) -> None:
         """Caps first, then the kernel, then the guard's word."""
         for attempt in list(self._attempts.values()):
             cap_bytes = attempt.share.cap_bytes
-            held_bytes = self.view.states[attempt.index].resident_bytes
-            if cap_bytes is not None and held_bytes > cap_bytes:
+            if cap_bytes is not None and attempt.held_bytes(self._part_done(attempt)) > cap_bytes:
                 self._leave(attempt, _over_cap(cap_bytes))
         while self._attempts and self._free_bytes() < 0:
             largest = max(

@@ -1,0 +1,107 @@
+import pytest
+
+from headway.core.plan import MODES
+from headway.planners.collocation import fixed_plan, own_threads
+from headway.testing.machines import fake_machine
+from headway.testing.queues import fake_job
+
+
+def placement(mode="partitioned", *, cores=4, keep_threads=False, environment=None, **asked):
+    plan = fixed_plan(
+        [fake_job("a", **asked)],
+        fake_machine(cores=cores),
+        mode=mode,
+        keep_threads=keep_threads,
+        environment=environment or {},
+    )
+    return plan.placements[0]
+
+
+@pytest.mark.parametrize(
+    ("mode", "knobs"),
+    [
+        ("serial", {"slots": 1, "pin": False, "admit": True}),
+        ("naive", {"slots": None, "pin": False, "admit": False}),
+        ("shared", {"slots": 4, "pin": False, "admit": True}),
+        ("partitioned", {"slots": 4, "pin": True, "admit": True}),
+    ],
+)
+def test_the_four_modes_are_one_policy_with_other_knobs(mode, knobs):
+    plan = fixed_plan([fake_job("a")], fake_machine(cores=4), mode=mode, environment={})
+    assert (plan.policy.name, plan.policy.knobs) == ("queue", knobs)
+    assert plan.reason
+
+
+def test_threads_are_divided_one_a_job():
+    assert placement("partitioned").threads == placement("shared").threads == 1
+    assert placement("partitioned").cores == 1
+
+
+@pytest.mark.parametrize("mode", ["serial", "naive"])
+def test_serial_and_naive_leave_the_environment_as_it_is(mode):
+    assert placement(mode).threads is None
+    assert placement(mode, threads=3).threads == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"environment": {"OMP_NUM_THREADS": "2"}},
+        {"env": (("OMP_NUM_THREADS", "2"),)},
+        {"command": "OMP_NUM_THREADS=2 python train.py"},
+        {"command": 'NOTE="two words" OMP_NUM_THREADS="2" python train.py'},
+        {"command": "env OMP_NUM_THREADS=2 python train.py"},
+        {"command": "export OMP_NUM_THREADS=2; python train.py"},
+        {"environment": {"MKL_NUM_THREADS": "2"}},
+        {"environment": {"OMP_NUM_THREADS": "2,1"}},
+    ],
+)
+def test_a_count_that_the_user_set_is_never_overridden(mode, asked):
+    placed = placement(mode, **asked)
+    assert placed.threads is None
+    if mode in ("shared", "partitioned"):
+        assert placed.cores == 2, "and it counts for the room it takes"
+
+
+def test_threads_of_the_job_file_pin_the_count_against_everything():
+    placed = placement(threads=3, environment={"OMP_NUM_THREADS": "2"}, keep_threads=True)
+    assert (placed.threads, placed.cores) == (3, 3)
+
+
+def test_more_threads_than_cores_are_written_as_asked():
+    placed = placement(threads=8, cores=2)
+    assert (placed.threads, placed.cores) == (8, 2)
+
+
+def test_keep_threads_gives_all_cores_to_who_would_take_them():
+    placed = placement(keep_threads=True)
+    assert (placed.threads, placed.cores) == (None, 4)
+    asked = placement(keep_threads=True, environment={"OMP_NUM_THREADS": "2"})
+    assert (asked.threads, asked.cores) == (None, 2)
+
+
+def test_cores_asked_for_are_threads_too():
+    plan = fixed_plan(
+        [fake_job("a", cores=3)], fake_machine(cores=4), mode="partitioned", environment={}
+    )
+    assert (plan.placements[0].threads, plan.placements[0].cores) == (3, 3)
+
+
+def test_alone_takes_all_cores():
+    plan = fixed_plan(
+        [fake_job("a", mode="alone")], fake_machine(cores=4), mode="partitioned", environment={}
+    )
+    placed = plan.placements[0]
+    assert (placed.alone, placed.cores, placed.threads) == (True, 4, 4)
+
+
+@pytest.mark.parametrize(("mode", "cap"), [(m, m == "partitioned") for m in MODES])
+def test_only_partitioned_makes_declared_memory_a_cap(mode, cap):
+    assert placement(mode, memory_bytes=2**30).cap_memory is cap
+    assert placement(mode).cap_memory is False
+
+
+@pytest.mark.parametrize("text", ["", "0", "all", "-1", "$N"])
+def test_what_is_no_count_is_none(text):
+    assert own_threads(fake_job("a"), {"OMP_NUM_THREADS": text}) is None
