@@ -115,7 +115,7 @@ class Folder:
             content: All of it.
             durable: It survives a crash of the machine once this returns.
         """
-        temporary = f".{name}.{secrets.token_hex(4)}"
+        temporary = f".{_plain(name)}.{secrets.token_hex(4)}"
         descriptor = os.open(temporary, _NEW, 0o600, dir_fd=self.descriptor)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -123,9 +123,7 @@ class Folder:
                 file.flush()
                 if durable:
                     os.fsync(descriptor)
-            os.rename(
-                temporary, _plain(name), src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor
-            )
+            os.rename(temporary, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         except BaseException:
             os.unlink(temporary, dir_fd=self.descriptor)
             raise

@@ -4,7 +4,8 @@ Every file carries a ``schema`` number: an older one is read, a newer one is ref
 """
 
 import json
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -51,7 +52,23 @@ class Noun(BaseModel):
         try:
             return cls.model_validate_json(json.dumps(data))
         except ValidationError as error:
-            raise BadFile(f"{source}: {explain(error, known=tuple(cls.model_fields))}") from None
+            path = error.errors(include_url=False)[0]["loc"][:-1]
+            raise BadFile(f"{source}: {explain(error, known=_fields_at(cls, path))}") from None
+
+
+def _fields_at(kind: type[BaseModel], path: Iterable[int | str]) -> tuple[str, ...]:
+    """Names of the fields of the noun that stands at a path inside a noun of this kind."""
+    for part in path:
+        if isinstance(part, str) and part in kind.model_fields:
+            kind = _noun_in(kind.model_fields[part].annotation) or kind
+    return tuple(kind.model_fields)
+
+
+def _noun_in(annotation: Any) -> type[BaseModel] | None:
+    """The noun that an annotation such as ``tuple[Span, ...]`` or ``Host | None`` holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _noun_in(part))), None)
 
 
 def explain(error: ValidationError, *, known: tuple[str, ...] = ()) -> str:

@@ -125,6 +125,9 @@ class Run:
         path = path.absolute()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _space_or_usage(error, path.parent) from None
+        try:
             os.mkdir(path, 0o700)
         except FileExistsError:
             raise UsageError(
