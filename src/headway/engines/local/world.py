@@ -50,6 +50,7 @@ from headway.engines.local.groups import Groups
 from headway.engines.local.guard import Guard
 from headway.engines.local.history import history
 from headway.engines.local.journal import Journal
+from headway.engines.local.outcomes import ENDED_BY_US
 from headway.engines.local.records import Records
 from headway.engines.local.sampler import Sampler
 from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
@@ -217,7 +218,7 @@ class LocalWorld:
                 case Start(job):
                     self._to_start.append(job)
                 case Stop(job, how, reason):
-                    self._begin_stop(self._attempts[job], how, reason)
+                    self._stop(job, how, reason)
                 case Reshare(job, cores):
                     self._confine(self._attempts[job], cores)
                 case Retry(job):
@@ -253,10 +254,11 @@ class LocalWorld:
 
     def again(self, indices: Collection[int]) -> None:
         """Settled jobs shall run again: `retry`."""
-        for index in sorted(indices):
+        wanted = [index for index in sorted(indices) if self.view.states[index].final]
+        for index in wanted:
             self.journal.note(self._now(), {"k": "again", "job": index})
             self.view.reopen(index)
-        for index in sorted(indices):
+        for index in wanted:
             if not self.view.states[index].missing:
                 self._events.append(Arrived(self._now(), index))
         self._forget_lost_followers()
@@ -295,9 +297,10 @@ class LocalWorld:
         self.view.apply(event, event.t)
         if isinstance(event, Exited):
             state = self.view.states[event.job]
-            took_ns = event.t - (state.started_ns or event.t)
-            peak_bytes = event.outcome.peak_bytes or 0
-            self._groups.learn(state.job.script, took_ns=took_ns, peak_bytes=peak_bytes)
+            if event.outcome.stopped is None:  # what was cut short says nothing of its script
+                took_ns = event.t - (state.started_ns or event.t)
+                peak_bytes = event.outcome.peak_bytes or 0
+                self._groups.learn(state.job.script, took_ns=took_ns, peak_bytes=peak_bytes)
             self._records.attempt_ended(state, event.t)
         return event
 
@@ -574,6 +577,14 @@ class LocalWorld:
         self._events.append(Exited(self._now(), attempt.index, outcome))
 
     # --- stopping --------------------------------------------------------------------------------
+
+    def _stop(self, job: int, how: StopHow, reason: str) -> None:
+        if job in self._attempts:
+            self._begin_stop(self._attempts[job], how, reason)
+        else:  # decided in this very turn: nobody was asked to start it yet
+            self._to_start.remove(job)
+            outcome = Outcome(ENDED_BY_US[how], cause=reason, stopped=how)
+            self._events.append(Exited(self._now(), job, outcome))
 
     def _begin_stop(self, attempt: Attempt, how: StopHow, reason: str) -> None:
         attempt.stop, attempt.stop_reason = how, reason
