@@ -13,7 +13,9 @@ import pytest
 
 from headway import front
 from headway.core.errors import RunIsLive
+from headway.core.policy import Exited, Settle, Share, Start, Stop
 from headway.core.run import Run
+from headway.engines.local import Local
 from headway.engines.local.control import LOCK, Lock, Requests
 from headway.system.procfs import scan
 
@@ -200,6 +202,35 @@ def test_cancel_of_a_start_that_was_cut_short(place, point):
     assert place.finish() == 1
     assert place.counts()["a-end"] == 0
     assert place.left() == []
+
+
+def test_a_stop_of_a_start_that_was_only_decided(place):
+    """Memory can run low in the very turn in which the newest job was chosen."""
+    place.prepare([plain(place, "a")])
+    run = Run.open(place.run)
+    jobs = run.jobs.jobs
+    opening = Local().open(
+        run, run.plan, jobs, run.machine, resume=True, recorder=None, environment=os.environ
+    )
+    with opening as world:
+        world.perform(Start(0, Share()))
+        world.perform(Stop(0, "memory", "only 1 MiB left"))
+        while not isinstance(event := world.next(), Exited):
+            assert event is not None
+        assert event.outcome.stopped == "memory"
+        world.perform(Settle(0, "cancelled", ""))
+    assert place.counts() == {}
+    assert place.attempts() == []
+    run.folder.close()
+
+
+@pytest.mark.slow
+def test_cancel_of_what_has_ended_changes_nothing(place):
+    place.prepare([plain(place, "a")])
+    assert place.finish() == 0
+    before = (place.run / "result.json").read_bytes()
+    assert place.finish(place.start("cancel")) == 0
+    assert (place.run / "result.json").read_bytes() == before
 
 
 @pytest.mark.slow
