@@ -234,17 +234,20 @@ class RunHandle:
         """
         indices = self.indices(jobs)
         names = [self.folder.jobs.jobs[index].name for index in indices]
-        if self.supervisor() is None:
-            with contextlib.suppress(RunIsLive):
-                return self._cancel_here(indices, names)
-        self.folder.request("cancel", names)
+        asked: int | None = None
         deadline = time.monotonic() + timeout_s
         while True:
-            chosen = [self.status().jobs[index] for index in indices]
+            results = self.status().jobs
+            chosen = [results[index] for index in indices]
             if all(job.status not in ("waiting", "running") for job in chosen):
                 return chosen
-            if self.supervisor() is None:
-                return self._cancel_here(indices, names)
+            supervisor = self.supervisor()
+            if supervisor is None:
+                with contextlib.suppress(RunIsLive):
+                    return self._cancel_here(indices, names)
+            elif supervisor != asked:  # one that came after a dead one may not know of it
+                self.folder.request("cancel", names)
+                asked = supervisor
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not all jobs of {self.name} ended within {timeout_s:.0f} s")
             time.sleep(0.1)

@@ -1,5 +1,6 @@
 """One live attempt as its supervisor holds it, and what its end tells."""
 
+import errno
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,13 @@ from headway.core.policy import Outcome, StopHow
 from headway.core.recording import Recording, read_folder, summary, why_unseen
 from headway.core.run import Run
 from headway.core.view import JobState
-from headway.engines.local.attempts import AttemptFolder, Started
+from headway.engines.local.attempts import AttemptFolder, ExitRecord, Started
 from headway.engines.local.last_words import TAIL_BYTES
 from headway.engines.local.outcomes import Evidence, Victim, classify, lost_outcome
 from headway.system.group import Cgroup
 from headway.system.procfs import alive, boot_id
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)
@@ -139,12 +142,18 @@ class _Steps:
 
 
 def orphan_of(attempt: Attempt) -> Started | None:
-    """The command of an attempt whose keeper was killed, where it still runs and is news."""
+    """The command of an attempt whose keeper left no record, where it still runs and is news."""
     started = attempt.folder.read_started()
-    if attempt.orphaned or started is None or attempt.folder.read_exit() is not None:
+    if attempt.orphaned or started is None:
         return None
     runs = alive(started.command_pid, started.command_start_ticks, attempt.boot)
     return started if runs else None
+
+
+def lacked_space(record: ExitRecord) -> bool:
+    """Whether the command never ran because the disk had no room for its output files."""
+    error = record.spawn_error
+    return error is not None and error.number in NO_SPACE and error.what in ("stdout", "stderr")
 
 
 def _command_pid(folder: AttemptFolder) -> set[int]:

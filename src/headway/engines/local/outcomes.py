@@ -29,7 +29,7 @@ MOST_QUOTED = 200
 """Columns of a job's own words that a cause quotes."""
 
 _AT_THE_CAP = 0.95  # a group whose peak came this near to its limit was killed by that limit
-_ENDED_BY_US: dict[StopHow, Status] = {
+ENDED_BY_US: dict[StopHow, Status] = {
     "timeout": "timeout",
     "stall": "stalled",
     "cancel": "cancelled",
@@ -176,7 +176,7 @@ def _stopped(evidence: Evidence, stop: StopHow, bare: Outcome) -> Outcome:
     cgroup = evidence.record.cgroup
     if cgroup is not None and cgroup.oom_kills > 0:
         cause += f"; the kernel had killed {_own_victim(evidence)} for memory"
-    return replace(bare, status=_ENDED_BY_US[stop], cause=cause, stopped=stop)
+    return replace(bare, status=ENDED_BY_US[stop], cause=cause, stopped=stop)
 
 
 def _killed_inside(evidence: Evidence, cgroup: CgroupMemory, bare: Outcome) -> Outcome:

@@ -42,7 +42,13 @@ from headway.core.policy import (
 )
 from headway.core.run import Run
 from headway.core.view import View
-from headway.engines.local.attempt import Attempt, orphan_of, outcome_of_attempt
+from headway.engines.local.attempt import (
+    NO_SPACE,
+    Attempt,
+    lacked_space,
+    orphan_of,
+    outcome_of_attempt,
+)
 from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
 from headway.engines.local.child import environment_changes
 from headway.engines.local.control import Lock, Requests
@@ -50,6 +56,7 @@ from headway.engines.local.groups import Groups
 from headway.engines.local.guard import Guard
 from headway.engines.local.history import history
 from headway.engines.local.journal import Journal
+from headway.engines.local.outcomes import ENDED_BY_US
 from headway.engines.local.records import Records
 from headway.engines.local.sampler import Sampler
 from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
@@ -104,6 +111,7 @@ class LocalWorld:
         self._until: frozenset[int] | None = None
         self._interrupts: list[int] = []
         self._too_early: list[str] = []
+        self._disk_full = False
         self._faults: dict[str, int] = {}
         self._boot = boot_id()
         self._next_tick_ns = 0
@@ -200,6 +208,8 @@ class LocalWorld:
                     # Before the result is written: whoever resumes an ended run does nothing.
                     self._groups.close(keep=bool(self._attempts))
                     return None
+                if self._disk_full:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 self._commit()
                 self._wait()
         except OSError as error:
@@ -217,7 +227,7 @@ class LocalWorld:
                 case Start(job):
                     self._to_start.append(job)
                 case Stop(job, how, reason):
-                    self._begin_stop(self._attempts[job], how, reason)
+                    self._stop(job, how, reason)
                 case Reshare(job, cores):
                     self._confine(self._attempts[job], cores)
                 case Retry(job):
@@ -253,10 +263,11 @@ class LocalWorld:
 
     def again(self, indices: Collection[int]) -> None:
         """Settled jobs shall run again: `retry`."""
-        for index in sorted(indices):
+        wanted = [index for index in sorted(indices) if self.view.states[index].final]
+        for index in wanted:
             self.journal.note(self._now(), {"k": "again", "job": index})
             self.view.reopen(index)
-        for index in sorted(indices):
+        for index in wanted:
             if not self.view.states[index].missing:
                 self._events.append(Arrived(self._now(), index))
         self._forget_lost_followers()
@@ -295,9 +306,10 @@ class LocalWorld:
         self.view.apply(event, event.t)
         if isinstance(event, Exited):
             state = self.view.states[event.job]
-            took_ns = event.t - (state.started_ns or event.t)
-            peak_bytes = event.outcome.peak_bytes or 0
-            self._groups.learn(state.job.script, took_ns=took_ns, peak_bytes=peak_bytes)
+            if event.outcome.stopped is None:  # what was cut short says nothing of its script
+                took_ns = event.t - (state.started_ns or event.t)
+                peak_bytes = event.outcome.peak_bytes or 0
+                self._groups.learn(state.job.script, took_ns=took_ns, peak_bytes=peak_bytes)
             self._records.attempt_ended(state, event.t)
         return event
 
@@ -489,6 +501,10 @@ class LocalWorld:
 
     def _not_started(self, attempt: Attempt, why: str) -> None:
         if attempt.folder.link_void_claim():
+            if any(os.strerror(number) in why for number in NO_SPACE):
+                self._disk_full = True
+                self._never_started(attempt)
+                return
             self._leave(attempt, Outcome("failed", cause=f"could not be started: {why}"))
         else:
             self._take_over(attempt)
@@ -543,22 +559,34 @@ class LocalWorld:
         claim = attempt.folder.read_claim()
         if claim is not None and keeper_alive(claim) and attempt.pidfd < 0:
             return  # it was taken for gone too early; its pidfd will tell
-        if (orphan := orphan_of(attempt)) is not None:
-            # Its keeper alone was killed. It is lost once it has ended: until then it holds its
-            # share, so that no retry ever runs beside it.
-            self._unwatch(attempt)
-            attempt.orphaned = True
-            self._keep(attempt, orphan.command_pid, orphan.command_start_ticks)
+        record = attempt.folder.read_exit()
+        if record is None and self._watch_orphan(attempt):
             return
-        if attempt.folder.read_exit() is None:
-            self._signal(attempt, signal.SIGKILL)  # what its background still has in its group
         self._fault("after-result")
         state = self.view.states[attempt.index]
+        if record is not None and lacked_space(record):  # its log could not be made
+            self._disk_full = self._disk_full or not attempt.adopted
+            self._never_started(attempt)
+            return
         self._guard.look_at_kernel()
         outcome = outcome_of_attempt(
             attempt, state, self.run, self._guard, clock_offset_ns=self._offset_ns
         )
         self._leave(attempt, outcome)
+
+    def _watch_orphan(self, attempt: Attempt) -> bool:
+        """A keeper alone was killed: the attempt is lost, but only once its command has ended.
+
+        Until then it holds its share, so that no retry ever runs beside it.
+        """
+        orphan = orphan_of(attempt)
+        if orphan is None:
+            self._signal(attempt, signal.SIGKILL)  # what its background still has in its group
+            return False
+        self._unwatch(attempt)
+        attempt.orphaned = True
+        self._keep(attempt, orphan.command_pid, orphan.command_start_ticks)
+        return True
 
     def _unwatch(self, attempt: Attempt) -> None:
         if attempt.pidfd >= 0:
@@ -574,6 +602,14 @@ class LocalWorld:
         self._events.append(Exited(self._now(), attempt.index, outcome))
 
     # --- stopping --------------------------------------------------------------------------------
+
+    def _stop(self, job: int, how: StopHow, reason: str) -> None:
+        if job in self._attempts:
+            self._begin_stop(self._attempts[job], how, reason)
+        else:  # decided in this very turn: nobody was asked to start it yet
+            self._to_start.remove(job)
+            outcome = Outcome(ENDED_BY_US[how], cause=reason, stopped=how)
+            self._events.append(Exited(self._now(), job, outcome))
 
     def _begin_stop(self, attempt: Attempt, how: StopHow, reason: str) -> None:
         attempt.stop, attempt.stop_reason = how, reason
@@ -636,7 +672,7 @@ def _group_name(index: int, attempt: int) -> str:
 
 
 def _translated(error: OSError, run: Run) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in NO_SPACE:
         return NoSpace(
             f"no space left on the disk of {run.path}: nothing new is started, what runs goes on. "
             f"Free some space, then: headway run --resume {run.path}"
