@@ -23,6 +23,7 @@ from headway.core.environment import THREAD_VARIABLES
 from headway.system.hierarchies import discover_hierarchies
 
 TRAIN = ROOT / "bench" / "jobs" / "train.py"
+STOP_S = 60.0  # Headway gives its jobs 10 s between SIGTERM and SIGKILL
 HEADWAY_MODES = {"partitioned": 2, "again": 2, "shared": 2, "serial": 1, "naive": 0}
 """The modes by arm name, with how many jobs run at once on two cores; 0: all. "again" is
 partitioned once more, the A/A arm."""
@@ -79,10 +80,6 @@ def run_arm(
             words = ("run", jobs, "--mode", mode, "--out", run, "--no-progress")
             command = headway(*words)
         makespan_s, capped = _timed(command, output, cap_s, group)
-        if capped and arm != "xargs":
-            subprocess.run(
-                headway("cancel", run, "--yes"), env=environment(), stdout=subprocess.DEVNULL
-            )
         return _outcome(arm, makespan_s, capped, run, output, len(commands))
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -108,11 +105,20 @@ def _timed(
         except subprocess.TimeoutExpired:
             return time.perf_counter() - begin_s, True
         finally:
-            if process.poll() is None:
-                # xargs and its jobs share the session's group; Headway's jobs do not, and are
-                # cancelled by name afterwards.
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what has not ended: xargs with its jobs at once, Headway by its own way of stopping."""
+    if process.poll() is not None:
+        return
+    # Headway's jobs are in sessions of their own: it stops them when it is asked to end itself.
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _outcome(

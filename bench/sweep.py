@@ -4,7 +4,8 @@
     python bench/sweep.py --sweep b              four jobs that wait for two loader processes each
     python bench/sweep.py --sweep c              six jobs whose memory does not fit together
     python bench/sweep.py --sweep a --pairs 7    as quoted; 3 rounds are for a look
-    python bench/sweep.py --sweep a --quick      one short round, to see that everything works
+    python bench/sweep.py --sweep a --quick      one short round, to see that everything works;
+                                                 its figures are not kept
 
 A round runs each arm once, in an order that changes from round to round: `headway run`
 (partitioned) twice, which gives the noise (A/A); `headway run --mode serial` with the threads that
@@ -21,6 +22,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -211,29 +213,31 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=3, help="rounds; 7 for a figure to quote")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps")
     parser.add_argument("--no-once", action="store_true", help="leave out shared and naive")
-    parser.add_argument("--quick", action="store_true", help="one round with a twentieth of steps")
+    parser.add_argument("--quick", action="store_true", help="one round with a fiftieth of steps")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.pairs < 1:
         parser.error(f"--pairs {arguments.pairs}: give a number of at least 1")
     if arguments.quick:
-        arguments.pairs, arguments.scale = 1, 0.05
+        arguments.pairs, arguments.scale = 1, 0.02
     return arguments
 
 
 def main() -> int:
     arguments = parse()
+    # Whoever ends us ends what we started too: an exception passes through `run_arm`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     busy = warn_of_others()
     sweep = SWEEPS[arguments.sweep]
     result = figures(sweep, measure(sweep, arguments))
     if not arguments.quick and too_short(result):
         tell(f"warning: a job had less than {LEAST_STEPS_S:.0f} s of steps; raise --scale")
-    path = keep(f"sweep-{arguments.sweep}", result, busy)
+    if not arguments.quick:
+        tell(f"kept in {os.path.relpath(keep(f'sweep-{arguments.sweep}', result, busy))}")
     if arguments.json:
         print(json.dumps(result))
     else:
         show(arguments.sweep, result)
-        print(os.path.relpath(path))
     missed = [state for state in result["verdicts"].values() if state.startswith("MISSED")]
     return 1 if missed else 0
 
