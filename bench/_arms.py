@@ -58,6 +58,11 @@ class Outcome:
         return asdict(self)
 
 
+def plain_environment() -> dict[str, str]:
+    """The caller's variables without a thread count: what a shell has set must not decide."""
+    return {k: v for k, v in environment().items() if k not in THREAD_VARIABLES}
+
+
 def run_arm(
     arm: str, commands: Sequence[str], *, cap_s: float | None = None, group: Path | None = None
 ) -> Outcome:
@@ -92,12 +97,14 @@ def _timed(
     if group is not None:
         script = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
         command = ["sh", "-c", script, str(group), *command]
-    # What a user's shell has set must not decide: every arm starts without a thread count.
-    plain = {k: v for k, v in environment().items() if k not in THREAD_VARIABLES}
     with output.open("wb") as file:
         begin_s = time.perf_counter()
         process = subprocess.Popen(
-            command, env=plain, stdout=file, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=plain_environment(),
+            stdout=file,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
             process.wait(timeout=cap_s)
