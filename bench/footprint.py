@@ -54,7 +54,12 @@ def supervision(arguments: argparse.Namespace) -> Figures:
         jobs.write_text(f"{SLEEP_JOB.format(window_s + 60)}\n" * JOBS)
         run = Path(place, "run")
         words = ("run", jobs, "--mode", "naive", "--out", run, "--no-progress")
-        process = subprocess.Popen(headway(*words), env=environment(), stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            headway(*words),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             keepers = wait_for_jobs(process.pid)
             ours = {process.pid, zygote_of(process.pid), *keepers}
@@ -66,6 +71,7 @@ def supervision(arguments: argparse.Namespace) -> Figures:
             passed_s = time.monotonic() - begin_s
             used_s = {pid: cpu_s(pid) - used_s[pid] for pid in ours}
             memory_bytes = {pid: procfs.pss_bytes(pid) or 0 for pid in ours}
+            on_machine = len(procfs.scan())
         finally:
             end_run(process)
     supervisor = process.pid
@@ -74,7 +80,7 @@ def supervision(arguments: argparse.Namespace) -> Figures:
     return {
         "jobs": JOBS,
         "processes_each": PROCESSES,
-        "processes_on_machine": len(procfs.scan()),
+        "processes_on_machine": on_machine,
         "window_s": round(passed_s, 1),
         "core_part": round(part, 5),
         "core_part_supervisor": round(used_s[supervisor] / passed_s, 5),
@@ -261,10 +267,12 @@ def main() -> int:
     results = {}
     for part in arguments.only or PARTS:
         results[part] = PARTS[part](arguments)
+        path = keep(f"footprint-{part}", {"figures": results[part]}, busy)
+        print(f"kept in {os.path.relpath(path)}", file=sys.stderr)
         if not arguments.json:
             show(part, results[part])
-    path = keep("footprint", {"figures": results}, busy)
-    print(json.dumps(results)) if arguments.json else print(os.path.relpath(path))
+    if arguments.json:
+        print(json.dumps(results))
     return 0 if all(figures["met"] for figures in results.values()) else 1
 
 
