@@ -318,7 +318,7 @@ def retry(
 ) -> int:
     """Run ended jobs again; exits as run does.
 
-    Without jobs or an option: all that did not end ok. What else of the run has not ended goes on.
+    Without jobs or an option: all that failed, were lost or cancelled. What has not ended goes on.
     """
     manner = _manner(context, json, verbose, quiet, progress=not no_progress)
     from headway.cli import looks
