@@ -503,7 +503,7 @@ def test_spur_803_a_restart_adopts_what_still_runs(supervise_elsewhere):
 
 @pytest.mark.slow
 def test_determined_5442_what_was_lost_is_said_to_be_lost_and_not_to_run(supervise_elsewhere):
-    supervisor = supervise_elsewhere("[name=train] echo $$ >> log; sleep 600")
+    supervisor = supervise_elsewhere("[name=train] echo $$ >> log; exec sleep 600")
     until(lambda: Path("log").exists() and Path("log").read_text())
     pid = int(Path("log").read_text())
     keeper = procfs.entry(pid).ppid
