@@ -161,7 +161,8 @@ def secret_name(name: str) -> bool:
     return name.isupper() or any(part.endswith("token") for part in words.split("_"))
 
 
-_NAME = re.compile(r"(?<![\w.-])(-{0,2})([A-Za-z_][\w.-]*)")
+# Not within a path: /etc/passwd is no password.
+_NAME = re.compile(r"(?<![\w./-])(-{0,2})([A-Za-z_][\w.-]*)")
 _LIKELY = re.compile(r"token|secret|pass|key|credential", re.IGNORECASE)
 # What may stand between a name and its value; a blank alone only after an option.
 _ASSIGNS = re.compile(r"[\"']?\]?(?:=(?=[^\s=])|[ \t]+==?[ \t]+|==[ \t]*|[ \t]*:[ \t]*(?=[^\s:/]))")
