@@ -69,10 +69,10 @@ SWEEPS = {
     "c": Sweep(
         "six jobs under 2 GB: two of 1,100 MiB and four of 600",
         (
-            ("memory", 60, 1100),
-            *2 * (("memory", 120, 600),),
-            ("memory", 60, 1100),
-            *2 * (("memory", 120, 600),),
+            ("memory", 100, 1100),
+            *2 * (("memory", 190, 600),),
+            ("memory", 100, 1100),
+            *2 * (("memory", 190, 600),),
         ),
         {"serial": 1.0},
         limit_bytes=2_000_000_000,
