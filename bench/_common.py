@@ -49,15 +49,27 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
     return spread([one / other for one, other in zip(ours, theirs, strict=True)])
 
 
-def verdict(ratio: Mapping[str, float], bar: float) -> str:
-    """How a ratio stands to its bar: its median decides, or one missed within noise is said so.
+def verdict(ratio: Mapping[str, float], same: Mapping[str, float], bar: float) -> str:
+    """How a ratio stands to its bar: its median decides.
 
-    docs/benches.md says how to read it.
+    A bar that is nearer to 1 than the interval of equal arms counts as missed only where the whole
+    interval of the ratio lies beyond it; see docs/benches.md.
+
+    Args:
+        ratio: As `paired` gives it.
+        same: The ratio of the same thing to itself, as `paired` gives it.
+        bar: The most it may be.
+
+    >>> noise = {"median": 1.0, "low": 0.9, "high": 1.1}
+    >>> verdict({"median": 1.02, "low": 0.95, "high": 1.2}, noise, 1.0)
+    'within noise'
+    >>> verdict({"median": 0.72, "low": 0.6, "high": 0.8}, noise, 0.7)
+    'MISSED'
     """
     if ratio["median"] <= bar:
         return "met"
-    near = ratio["low"] <= bar and ratio["high"] >= 1 > bar - 0.05
-    return "within noise" if bar >= 1 and near else "MISSED"
+    close = abs(bar - 1) <= same["high"] - same["low"]
+    return "within noise" if close and ratio["low"] <= bar else "MISSED"
 
 
 def alternated(arms: Sequence[str], round_number: int) -> list[str]:
