@@ -3,8 +3,8 @@
 Memory. A job reserves the larger of what it declared, the 95th percentile of ended attempts of the
 same script, and a fair share (an equal part of all memory, or of what is not reserved yet where
 that is less). That holds until its first steps, or five seconds of steady memory where steps cannot
-be seen; from then on the larger of declared, percentile and its own peak with a margin. When the
-host runs low the newest job stops, waits for room with a corrected reservation, and runs again.
+be seen; from then on the larger of declared and its own peak with a margin. When the host runs low
+the newest job stops, waits for room with a corrected reservation, and runs again.
 
 Order. The first job that does not fit beside the others may be overtaken, but only by `patience`
 jobs: then nothing new starts before it (packing with ageing, so that a wide job is never starved by
@@ -348,9 +348,9 @@ class Queue(Policy):
         peak = int(state.peak_bytes * PEAK_MARGIN)
         wanted = max(share.reserved_bytes, peak)
         if state.phase != "start-up":
-            learnt = int((view.peak_of_script(state.job.script) or 0) * PEAK_MARGIN)
-            # A correction says that the first steps do not show all that it needs.
-            wanted = max(state.job.memory_bytes or 0, learnt, peak, state.reserved_bytes or 0)
+            # From its first steps on its own figures count: a small job of a sweep must not hold
+            # the memory of the largest. A correction says that they do not show all it needs.
+            wanted = max(state.job.memory_bytes or 0, peak, state.reserved_bytes or 0)
         if abs(wanted - share.reserved_bytes) > 0.02 * share.reserved_bytes:
             yield Reserve(state.index, wanted)
 
