@@ -43,6 +43,8 @@ def place(tmp_path):
             kill(claim.keeper_pid, claim.keeper_start_ticks or 0)
             if started is not None:
                 kill(started.command_pid, started.command_start_ticks)
+    if place.run.exists() and place.left():
+        place.finish(place.start("cancel"))
 
 
 def gated(place, name):
