@@ -17,6 +17,7 @@ from headway.system.procfs import scan
 from supervised import Place, await_true, is_alive, kill, ticks_of
 
 JOBS = 14
+FEW_JOBS = 6
 # Start-up takes about 0.6 s of a life; the later moments lie between starts and ends of jobs.
 LIFE_S = 1.8
 
@@ -87,7 +88,7 @@ def full_disk(make: Callable[[], Place], count: int) -> list[str]:
     for number in range(count):
         place = make()
         with _tiny_disk(place) as disk:
-            place.prepare(_jobs(place))
+            place.prepare(_jobs(place, FEW_JOBS))
             process = place.start()
             await_true(lambda place=place: place.counts(), "a job ran")
             # With a page or two left one file of a start still fits, and the next one does not.
@@ -127,10 +128,10 @@ def reboot(make: Callable[[], Place], count: int) -> list[str]:
     return failures
 
 
-def _jobs(place: Place) -> list[str]:
+def _jobs(place: Place, count: int = JOBS) -> list[str]:
     """Jobs of different length, with their effect at the start, in the middle or at the end."""
     lines = []
-    for number in range(JOBS):
+    for number in range(count):
         effect = f"echo job{number} >> {place.effects}"
         pause = f"sleep 0.{number % 4}"
         order = [[effect, pause], [pause, effect], [pause, effect, pause]][number % 3]
@@ -179,8 +180,8 @@ def _keepers(make: Callable[[], Place], count: int, point: str, *, ran_before: i
     failures = []
     for number in range(count):
         place = make()
-        place.prepare(_jobs(place))
-        place.finish(place.start(fault=f"{point}:{1 + number % JOBS}"))
+        place.prepare(_jobs(place, FEW_JOBS))
+        place.finish(place.start(fault=f"{point}:{1 + number % FEW_JOBS}"))
         place.finish()  # an ended run stays as it is
         lost = [job.name for job in place.jobs() if job.status == "lost"]
         if len(lost) != 1 or place.counts()[lost[0]] != ran_before:

@@ -74,7 +74,7 @@ def allocator(make: Callable[[], Place], count: int) -> list[str]:
     """Refused to torch's allocator."""
     place = make()
     place.prepare([python(TORCH)] * count)
-    place.finish(place.start(address_space_kib=3_000_000))
+    place.finish(place.start(address_space_kib=1_600_000))
     return check(place, count, lambda job: oom(job, "memory ran out", "DefaultCPUAllocator"))
 
 

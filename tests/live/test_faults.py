@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headway import front
-from headway.core.errors import RunIsLive
+from headway.core.errors import NoSpace, RunIsLive
 from headway.core.policy import Exited, Settle, Share, Start, Stop
 from headway.core.run import Run
 from headway.engines.local import Local
@@ -43,6 +44,8 @@ def place(tmp_path):
             kill(claim.keeper_pid, claim.keeper_start_ticks or 0)
             if started is not None:
                 kill(started.command_pid, started.command_start_ticks)
+    if place.run.exists() and place.left():
+        place.finish(place.start("cancel"))
 
 
 def gated(place, name):
@@ -243,6 +246,21 @@ def test_a_second_supervisor_is_refused_and_changes_nothing(place):
     opened(place, "a")
     assert place.finish(process) == 0
     assert place.counts() == {"a": 1, "a-end": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@with_groups
+def test_a_disk_too_full_for_a_run_folder_leaves_no_half_of_one(place):
+    disk = place.path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", disk], check=True)
+    try:
+        with pytest.raises(NoSpace, match="nothing was started"):
+            front.prepare(["true"], out=disk / "run")
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.mark.slow

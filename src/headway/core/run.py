@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -33,6 +34,7 @@ from headway.core.policy import Status
 MARKER = ".headway"
 RUNS_FOLDER = "headway-runs"
 _READ_LIMIT = 512 * 2**20
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 RunOutcome = Literal["ok", "failed", "infeasible", "interrupted"]
 # Exit codes of lists: 0 all ran and succeeded, 1 some did not, 3 nothing could be placed, 130
@@ -149,6 +151,10 @@ class Run:
             write("jobs.json", jobs_noun.to_json().encode())
             write(MARKER, marker.to_json().encode(), durable=True)
         except OSError as error:
+            shutil.rmtree(path, ignore_errors=True)  # half a run can be neither resumed nor reused
+            if error.errno in _NO_SPACE:
+                words = f"no space left on the disk of {path}: no run was made, nothing was started"
+                raise NoSpace(f"{words}; free some space or choose another --out") from None
             raise _space_or_usage(error, path) from None
         return cls(path, folder)
 
@@ -236,6 +242,6 @@ class Run:
 
 
 def _space_or_usage(error: OSError, path: Path) -> NoSpace | UsageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _NO_SPACE:
         return NoSpace(f"no space left on the disk of {path}; free some, then --resume the run")
     return UsageError(f"{path}: {error.strerror}; choose another folder with --out")

@@ -49,8 +49,6 @@ from headway.sim.task import SimulationError, named
 
 # Below this part of the memory free, the world tells of pressure; as the real guard does.
 PRESSURE_PART = 0.04
-# So many ticks without anything going on: the policy waits for what will never be.
-IDLE_TICKS = 20_000
 _STOPPED_AS: Mapping[StopHow, Status] = {"timeout": "timeout", "stall": "stalled"}
 
 
@@ -67,6 +65,7 @@ class SimulatedWorld:
         workloads: One a job.
         fates: By name of the job, where it does not simply do what its workload says.
         tick_ns: How often readings are taken.
+        idle_ticks: After so many without anything going on the policy waits for what will never be.
 
     >>> from headway.core.job import Job
     >>> from headway.planners.collocation import fixed_plan
@@ -95,6 +94,7 @@ class SimulatedWorld:
         *,
         fates: Mapping[str, Fate] | None = None,
         tick_ns: int = NS_PER_S,
+        idle_ticks: int = 20_000,
     ) -> None:
         self.view = View.of(jobs, placements, machine)
         self.words: list[tuple[int, Event | Action]] = []
@@ -114,7 +114,7 @@ class SimulatedWorld:
         self._events: deque[Event] = deque(Arrived(0, index) for index in self.view.arrivals())
         self._events.append(Tick(0))
         self._tick_ns = self._next_tick_ns = tick_ns
-        self._idle_ticks = 0
+        self._most_idle_ticks, self._idle_ticks = idle_ticks, 0
         self._spans: list[Span] = []
 
     # --- the protocol of a world -----------------------------------------------------------------
@@ -222,14 +222,14 @@ class SimulatedWorld:
     def _tick(self) -> None:
         self._next_tick_ns += self._tick_ns
         self._idle_ticks += 1 if not self._by_task else 0
-        if self._idle_ticks > IDLE_TICKS:
+        if self._idle_ticks > self._most_idle_ticks:
             stuck = [
                 f"{state.job.name} ({state.wait_reason or state.phase})"
                 for state in self.view.states
                 if not state.final
             ]
             raise SimulationError(
-                f"nothing has gone on for {IDLE_TICKS} ticks, and these have not ended: "
+                f"nothing has gone on for {self._most_idle_ticks} ticks, and these have not ended: "
                 f"{named(stuck)}; give hanging jobs a time-out, or see what the policy waits for"
             )
         for attempt in list(self._attempts.values()):

@@ -6,7 +6,7 @@ table, and so can whoever writes a leaf of their own.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 
 import pytest
@@ -143,8 +143,20 @@ def _check_starts(starts: Sequence[Start], actions: Sequence[Action], view: View
     assert free_bytes >= 0 or not reserved, f"{starts} reserve {-free_bytes} bytes too many"
 
 
-def check_policy(policy: Policy, plan: Plan, queue: FakeQueue) -> SimulatedWorld:
+def check_policy(
+    policy: Policy,
+    plan: Plan,
+    queue: FakeQueue,
+    *,
+    watch: Callable[[Event, View], None] | None = None,
+) -> SimulatedWorld:
     """Drive a policy through a queue, every answer checked, twice.
+
+    Args:
+        policy: The one to check.
+        plan: Its placements.
+        queue: What is to be done, and what becomes of it.
+        watch: As in `drive`; may change in the view what others use.
 
     Returns:
         The world as it ended.
@@ -153,8 +165,8 @@ def check_policy(policy: Policy, plan: Plan, queue: FakeQueue) -> SimulatedWorld
         AssertionError: A rule is broken, a job has no or two last words, or the two drives differ.
     """
     worlds = [queue.world(plan), queue.world(plan)]
-    drive(CheckedPolicy(policy=policy), worlds[0])
-    drive(policy, worlds[1])
+    drive(CheckedPolicy(policy=policy), worlds[0], watch=watch)
+    drive(policy, worlds[1], watch=watch)
     world = worlds[0]
     assert world.words == worlds[1].words, "the same queue gave other words the second time"
     settled = [word.job for _, word in world.words if isinstance(word, Settle)]

@@ -58,6 +58,7 @@ class FakeQueue:
             self.machine,
             [self.workloads.get(job.name) or _usual(job) for job in self.jobs],
             fates=self.fates,
+            idle_ticks=500,
         )
 
 
