@@ -497,3 +497,18 @@ def test_what_others_hold_at_the_start_is_taken_from_the_machine():
     story = Story(fake_jobs(1), machine=fake_machine(foreign_bytes=GIB))
     assert story.view.free_bytes == int(8 * GIB * 0.95) - GIB
     assert started(story.arrive(0))[0].reserved_bytes == story.view.capacity_bytes // 2 - GIB // 2
+
+
+def test_one_decision_never_gives_a_device_twice():
+    machine = fake_machine(cores=4, devices=[fake_device(0), fake_device(1)])
+    jobs = [*fake_jobs(3, gpus=1), *(fake_job(name, gpus=1, group="g") for name in "ab")]
+    story = Story(jobs, machine=machine)
+    for index in range(len(jobs)):
+        story.view.apply(Arrived(0, index), 0)
+    shares = started(story.ask(Tick(0)))
+    assert {job: share.devices for job, share in shares.items()} == {0: (0,), 1: (1,)}
+    assert story.view.states[2].wait_reason == "waits for 1 free GPU"
+    assert started(story.end(0))[2].devices == (0,)
+    assert started(story.end(1)) == {}, "the group needs both"
+    group = started(story.end(2))
+    assert {job: share.devices for job, share in group.items()} == {3: (0,), 4: (1,)}
