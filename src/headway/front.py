@@ -21,9 +21,10 @@ from headway.core.errors import BadFile, DoesNotFit, NotYet, RunIsLive, UnknownN
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import MODES, Mode, Plan
-from headway.core.policy import Engine, Event, Policy
+from headway.core.policy import Engine, Policy
 from headway.core.run import MARKER, RUNS_FOLDER, JobResult, Result, Run
 from headway.core.view import View
+from headway.core.words import Event
 
 Watch = Callable[[Event, View], None]
 # Known by name because users of other tools ask for them; see docs/design.md for their places.

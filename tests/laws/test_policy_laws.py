@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.plan import MODES, PolicyChoice
-from headway.core.policy import FINAL, Exited, Settle, Start
 from headway.core.units import GIB, MIB, NS_PER_S
+from headway.core.words import FINAL, Exited, Settle, Start
 from headway.core.workload import Workload
 from headway.planners.queue import Queue
 from headway.sim.attempt import Fate

@@ -14,8 +14,8 @@ import pytest
 
 from headway import front
 from headway.core.errors import NoSpace, RunIsLive
-from headway.core.policy import Exited, Settle, Share, Start, Stop
 from headway.core.run import Run
+from headway.core.words import Exited, Settle, Share, Start, Stop
 from headway.engines.local import Local
 from headway.engines.local.control import LOCK, Lock, Requests
 from headway.system.procfs import scan

@@ -19,7 +19,7 @@ import pytest
 from headway import front
 from headway.core.errors import RunIsLive, UsageError
 from headway.core.machine import ForeignUse
-from headway.core.policy import Exited, Started, Tick
+from headway.core.words import Exited, Started, Tick
 from headway.system import procfs
 from headway.system.cgroups import Cgroups
 

@@ -11,7 +11,7 @@ import pynvml
 import pytest
 
 from headway import front
-from headway.core.policy import Tick
+from headway.core.words import Tick
 from headway.probes import machine as machine_probe
 from headway.probes.devices import read_devices
 from headway.testing.nvml import FakeGpu, FakeMig, FakeNvml, FakeUse

@@ -10,9 +10,9 @@ from headway.cli.progress import EventLog, Progress
 from headway.cli.screens import report, shown_path
 from headway.cli.signals import Interrupts, words_for
 from headway.cli.terminal import NobodyReads, Screen, give, say
-from headway.core.policy import Event
 from headway.core.run import Result
 from headway.core.view import View
+from headway.core.words import Event
 from headway.front import RunHandle
 
 

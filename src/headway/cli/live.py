@@ -9,10 +9,10 @@ from headway.cli.layout import Column, table
 from headway.cli.progress import Left, Narrator, Progress, clock_words, ended_words, summary
 from headway.cli.screens import core_list
 from headway.cli.terminal import Screen
-from headway.core.policy import Event, Exited
 from headway.core.text import shorten
 from headway.core.units import show_bytes, show_seconds, show_step
 from headway.core.view import JobState, View
+from headway.core.words import Event, Exited
 from headway.reports.remaining import remaining_of_job
 
 REDRAW_S = 0.5

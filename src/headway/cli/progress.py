@@ -11,9 +11,9 @@ from typing import TextIO
 
 from headway.cli.screens import core_list
 from headway.cli.terminal import Enduring, Screen
-from headway.core.policy import Arrived, Cancelled, Event, Exited, MemoryPressure, Started, Tick
 from headway.core.units import NS_PER_S, show_bytes, show_seconds, show_step
 from headway.core.view import JobState, View
+from headway.core.words import Arrived, Cancelled, Event, Exited, MemoryPressure, Started, Tick
 from headway.reports.remaining import remaining
 
 # A line of a plain log that says it is still alive, for whoever looks at a CI job.

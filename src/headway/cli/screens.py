@@ -8,9 +8,9 @@ from pathlib import Path
 
 from headway.cli.layout import Column, paragraph, table
 from headway.cli.terminal import Screen
-from headway.core.policy import Status
 from headway.core.run import JobResult, Result
 from headway.core.units import NS_PER_S, show_bytes, show_seconds, show_step
+from headway.core.words import Status
 
 # The table of a run's end stays readable up to this many jobs; beyond, it shows those that are
 # not ok and the slowest.

@@ -29,7 +29,7 @@ from headway.core.job import Job, Jobs
 from headway.core.machine import Machine
 from headway.core.noun import Noun
 from headway.core.plan import Plan
-from headway.core.policy import Status
+from headway.core.words import Status
 
 MARKER = ".headway"
 RUNS_FOLDER = "headway-runs"

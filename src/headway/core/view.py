@@ -13,7 +13,7 @@ from math import ceil
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.plan import Placement
-from headway.core.policy import (
+from headway.core.words import (
     FINAL,
     Action,
     Arrived,

@@ -20,14 +20,16 @@ from pydantic import Field
 
 from headway.core.job import Job
 from headway.core.machine import Device
-from headway.core.policy import (
+from headway.core.policy import Policy
+from headway.core.units import show_bytes, show_seconds
+from headway.core.view import JobState, View
+from headway.core.words import (
     Action,
     Arrived,
     Event,
     Exited,
     Memory,
     MemoryPressure,
-    Policy,
     Reserve,
     Reshare,
     Retry,
@@ -38,8 +40,6 @@ from headway.core.policy import (
     Tick,
     Wait,
 )
-from headway.core.units import show_bytes, show_seconds
-from headway.core.view import JobState, View
 
 # A peak of the first steps grows a little later (allocator, evaluation): measured MLP, LSTM and
 # loader jobs stay within 8% of it; a reservation that is too small costs a stopped job.

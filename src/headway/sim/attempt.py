@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.core.machine import Machine
-from headway.core.policy import Share
+from headway.core.words import Share
 from headway.core.workload import Workload
 from headway.sim.task import Task
 

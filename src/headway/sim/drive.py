@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from headway.core.policy import Event, Policy, World
+from headway.core.policy import Policy, World
 from headway.core.view import View
+from headway.core.words import Event
 
 
 def drive(

@@ -1,6 +1,6 @@
 """The simulated world of the queue: jobs as tasks on a pool of cores, on the simulator's clock.
 
-It speaks the words of `core.policy` and lets the same view say what happened, so a policy cannot
+It speaks the words of `core.words` and lets the same view say what happened, so a policy cannot
 tell it from the real one. It does nothing but what it is told: with the same arguments the same
 words come at the same nanoseconds.
 
@@ -18,7 +18,10 @@ from dataclasses import replace
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Placement
-from headway.core.policy import (
+from headway.core.timeline import Header, Span, Timeline, attempt_spans
+from headway.core.units import NS_PER_S, show_bytes
+from headway.core.view import View
+from headway.core.words import (
     Action,
     Arrived,
     Cancelled,
@@ -38,9 +41,6 @@ from headway.core.policy import (
     StopHow,
     Tick,
 )
-from headway.core.timeline import Header, Span, Timeline, attempt_spans
-from headway.core.units import NS_PER_S, show_bytes
-from headway.core.view import View
 from headway.core.workload import Workload
 from headway.sim.attempt import MILLI, Fate, SimulatedAttempt
 from headway.sim.loop import Simulator

@@ -15,12 +15,13 @@ from headway.core import tables
 from headway.core.errors import BadFile, UnknownName
 from headway.core.noun import Noun
 from headway.core.plan import Plan
-from headway.core.policy import (
+from headway.core.policy import Policy
+from headway.core.view import JobState, View
+from headway.core.words import (
     Action,
     Event,
     Exited,
     Memory,
-    Policy,
     Reserve,
     Reshare,
     Retry,
@@ -29,7 +30,6 @@ from headway.core.policy import (
     Stop,
     Wait,
 )
-from headway.core.view import JobState, View
 from headway.sim.drive import drive
 from headway.sim.world import SimulatedWorld
 from headway.testing.queues import FakeQueue

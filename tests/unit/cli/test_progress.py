@@ -9,7 +9,9 @@ from headway.cli.terminal import Screen
 from headway.core.job import Job
 from headway.core.machine import Host, Machine
 from headway.core.plan import Placement
-from headway.core.policy import (
+from headway.core.text import cells
+from headway.core.view import View
+from headway.core.words import (
     Arrived,
     Cancelled,
     Event,
@@ -25,8 +27,6 @@ from headway.core.policy import (
     Tick,
     Wait,
 )
-from headway.core.text import cells
-from headway.core.view import View
 
 NS = 1_000_000_000
 MACHINE = Machine(

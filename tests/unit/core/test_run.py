@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.errors import BadFile, UnknownName, UsageError
-from headway.core.policy import FINAL
 from headway.core.run import EXIT_CODES, JobResult, Result, Run, outcome_of
+from headway.core.words import FINAL
 from headway.testing.machines import fake_machine
 from headway.testing.queues import FakeQueue, fake_jobs
 

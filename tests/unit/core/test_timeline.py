@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.errors import BadFile
-from headway.core.policy import Exited, Outcome, Share, Start
 from headway.core.timeline import Header, Kind, Span, Timeline, attempt_spans, read_timeline
 from headway.core.view import View
+from headway.core.words import Exited, Outcome, Share, Start
 from headway.planners.queue import Queue
 from headway.sim.drive import drive
 from headway.testing.queues import FakeQueue, fake_job, fake_jobs

@@ -1,6 +1,8 @@
 import pytest
 
-from headway.core.policy import (
+from headway.core.units import GIB
+from headway.core.view import View
+from headway.core.words import (
     Arrived,
     Exited,
     Outcome,
@@ -15,8 +17,6 @@ from headway.core.policy import (
     Tick,
     Wait,
 )
-from headway.core.units import GIB
-from headway.core.view import View
 from headway.testing.machines import fake_device, fake_machine
 from headway.testing.queues import FakeQueue, fake_job, fake_jobs
 

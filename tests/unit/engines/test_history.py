@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from headway.core.errors import BadFile
 from headway.core.plan import MODES
-from headway.core.policy import Exited, Outcome, Reshare, Retry, Settle, Share, Start, Stop, Tick
 from headway.core.run import Run
+from headway.core.words import Exited, Outcome, Reshare, Retry, Settle, Share, Start, Stop, Tick
 from headway.engines.local.history import history
 from headway.engines.local.journal import JOURNAL, Journal
 from headway.planners.queue import Queue

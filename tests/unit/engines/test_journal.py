@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headway.core.errors import BadFile
 from headway.core.folder import Folder
-from headway.core.policy import (
+from headway.core.words import (
     FINAL,
     Arrived,
     Cancelled,

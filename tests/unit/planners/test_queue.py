@@ -2,7 +2,9 @@
 
 import pytest
 
-from headway.core.policy import (
+from headway.core.units import GIB, MIB, NS_PER_S
+from headway.core.view import View
+from headway.core.words import (
     Arrived,
     Exited,
     MemoryPressure,
@@ -19,8 +21,6 @@ from headway.core.policy import (
     Tick,
     Wait,
 )
-from headway.core.units import GIB, MIB, NS_PER_S
-from headway.core.view import View
 from headway.core.workload import Workload
 from headway.planners.queue import Queue
 from headway.sim.attempt import Fate

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.policy import Exited, Outcome, Settle, Share, Start
 from headway.core.units import NS_PER_S
 from headway.core.view import View
+from headway.core.words import Exited, Outcome, Settle, Share, Start
 from headway.reports.remaining import remaining, remaining_of_job
 from headway.testing.machines import fake_machine
 from headway.testing.queues import FakeQueue, fake_jobs

@@ -1,6 +1,6 @@
-from headway.core.policy import Exited, Outcome, Reshare, Retry, Settle, Share, Start, Stop
 from headway.core.units import GIB, NS_PER_S
 from headway.core.view import View
+from headway.core.words import Exited, Outcome, Reshare, Retry, Settle, Share, Start, Stop
 from headway.planners.queue import Queue
 from headway.reports.summary import job_result, result_of
 from headway.sim.attempt import Fate

@@ -2,11 +2,12 @@
 
 import pytest
 
-from headway.core.policy import (
+from headway.core.policy import Policy
+from headway.core.units import GIB, MIB, NS_PER_S
+from headway.core.words import (
     Exited,
     MemoryPressure,
     Phase,
-    Policy,
     Reshare,
     Settle,
     Share,
@@ -14,7 +15,6 @@ from headway.core.policy import (
     Stop,
     Tick,
 )
-from headway.core.units import GIB, MIB, NS_PER_S
 from headway.core.workload import Workload
 from headway.planners.queue import Queue
 from headway.sim.attempt import Fate

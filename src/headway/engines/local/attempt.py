@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from headway.core.policy import Outcome, StopHow
 from headway.core.recording import Recording, read_folder, summary, why_unseen
 from headway.core.run import Run
 from headway.core.view import JobState
+from headway.core.words import Outcome, StopHow
 from headway.engines.local.attempts import AttemptFolder, ExitRecord, Started
 from headway.engines.local.last_words import TAIL_BYTES
 from headway.engines.local.outcomes import Evidence, Victim, classify, lost_outcome

@@ -6,8 +6,8 @@ from pathlib import Path
 from headway.core.environment import THREAD_VARIABLES
 from headway.core.job import Job
 from headway.core.machine import Machine
-from headway.core.policy import Share
 from headway.core.recording import FOLDER_VARIABLE, python_path
+from headway.core.words import Share
 
 
 def environment_changes(

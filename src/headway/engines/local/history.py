@@ -8,9 +8,9 @@ from headway.core.errors import BadFile
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Plan
-from headway.core.policy import Exited, Memory, Reshare, Start, Stop, StopHow
 from headway.core.run import Run
 from headway.core.view import View
+from headway.core.words import Exited, Memory, Reshare, Start, Stop, StopHow
 from headway.engines.local.journal import JOURNAL, Entry, replay
 
 

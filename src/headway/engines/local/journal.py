@@ -14,7 +14,7 @@ from typing import Any, get_origin
 
 from headway.core.errors import BadFile
 from headway.core.folder import Folder
-from headway.core.policy import (
+from headway.core.words import (
     Action,
     Arrived,
     Cancelled,

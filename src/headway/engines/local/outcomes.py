@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from headway.core.policy import Outcome, Status, StopHow
 from headway.core.text import plain, shorten
 from headway.core.units import GIB, show_bytes
+from headway.core.words import Outcome, Status, StopHow
 from headway.engines.local.attempts import CgroupMemory, ExitRecord
 from headway.engines.local.last_words import AllocatorText, LastWords, read_last_words
 from headway.engines.local.refusals import refused_by_kernel, refused_by_shell

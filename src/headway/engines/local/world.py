@@ -21,7 +21,9 @@ from headway.core.errors import NoSpace, UsageError
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.plan import Plan
-from headway.core.policy import (
+from headway.core.run import Run
+from headway.core.view import View
+from headway.core.words import (
     Action,
     Arrived,
     Cancelled,
@@ -40,8 +42,6 @@ from headway.core.policy import (
     StopHow,
     Tick,
 )
-from headway.core.run import Run
-from headway.core.view import View
 from headway.engines.local.attempt import (
     NO_SPACE,
     Attempt,
