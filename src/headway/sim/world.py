@@ -171,7 +171,7 @@ class SimulatedWorld:
         self.view.draining = True
         self._events.append(Tick(self.now_ns))
         for index in list(self._attempts) if level > 1 else ():
-            self.perform(Stop(index, "interrupt", "stopped by Ctrl-C"))
+            self.perform(Stop(index, "interrupt", "stopped with the run"))
 
     def cancel(self, names: Collection[str]) -> None:
         """Cancel jobs; what has ended stays as it ended."""

@@ -109,7 +109,7 @@ def test_a_cause_and_those_cancelled_with_it_are_told():
     ("stopped", "reason", "line"),
     [
         ("memory", "gave way; waits for 2.0 GiB", "gave way   a  gave way; waits for 2.0 GiB"),
-        ("interrupt", "stopped by Ctrl-C", "stopped    a  goes back to waiting"),
+        ("interrupt", "stopped with the run", "stopped    a  goes back to waiting"),
         (None, "exit 1; retries (1 of 2)", "again      a  exit 1; retries (1 of 2)"),
     ],
 )

@@ -456,7 +456,7 @@ def test_a_command_that_cannot_start_says_why(number, what, cause):
         ("interrupt", "cancelled"),
     ],
 )
-@pytest.mark.parametrize("record", [Record(), KILLED, HOST_KILL, Record(exit_code=137)])
+@pytest.mark.parametrize("record", [KILLED, HOST_KILL, Record(exit_code=137)])
 def test_headways_own_stop_has_the_last_word(stop, status, record):
     outcome = classify(evidence(record, stop=stop, stop_reason="it was time"))
     assert (outcome.status, outcome.stopped, outcome.cause) == (status, stop, "it was time")
@@ -573,3 +573,10 @@ def test_lost_says_what_happened_and_the_next_command():
     assert "machine was restarted (last seen at 2026-11-30 14:02:11)" in rebooted.cause
     assert rebooted.cause.endswith("headway retry sweep-1 'a b'")
     assert "was killed and left no exit record" in lost_outcome("keeper", run="r", job="j").cause
+
+
+def test_a_job_that_ended_well_before_it_was_to_give_way_is_not_run_again() -> None:
+    ended = classify(evidence(Record(), stop="memory", stop_reason="memory ran low"))
+    assert (ended.status, ended.stopped) == ("ok", None)
+    killed = classify(evidence(KILLED, stop="memory", stop_reason="memory ran low"))
+    assert (killed.status, killed.stopped) == ("cancelled", "memory")

@@ -291,7 +291,7 @@ def test_ctrl_c_puts_a_job_back_and_starts_nothing():
     story.arrive(0)
     story.view.draining = True
     assert story.end(0, "cancelled", stopped="interrupt") == [
-        Retry(0, None, "stopped by Ctrl-C", "none")
+        Retry(0, None, "stopped with the run", "none")
     ]
     assert story.tick() == []
     story.view.draining = False

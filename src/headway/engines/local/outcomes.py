@@ -104,7 +104,9 @@ def classify(evidence: Evidence) -> Outcome:
     bare = Outcome(
         "failed", exit_code=record.exit_code, signal=record.signal, peak_bytes=peak_bytes or None
     )
-    if evidence.stop is not None:
+    # It had ended well before the kill that was to free its memory: nothing is run twice.
+    ended_first = evidence.stop == "memory" and record.exit_code == 0
+    if evidence.stop is not None and not ended_first:
         return _stopped(evidence, evidence.stop, bare)
     if record.spawn_error is not None:
         return replace(bare, cause=refused_by_kernel(record.spawn_error, evidence.cwd))

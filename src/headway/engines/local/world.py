@@ -399,7 +399,9 @@ class LocalWorld:
                 continue
             for attempt in list(self._attempts.values()):
                 if attempt.stop is None:
-                    self.perform(Stop(attempt.index, "interrupt", "stopped by Ctrl-C"))
+                    self.perform(
+                        Stop(attempt.index, "interrupt", "stopped with the run (Ctrl-C or SIGTERM)")
+                    )
                 if level > 2:
                     attempt.kill_at_ns = self._now()
 

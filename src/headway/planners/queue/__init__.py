@@ -13,13 +13,10 @@ complete, others hold the memory) holds nobody back.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import Field
 
-from headway.core.job import Job
-from headway.core.machine import Device
 from headway.core.policy import Policy
 from headway.core.units import show_bytes, show_seconds
 from headway.core.view import JobState, View
@@ -40,6 +37,15 @@ from headway.core.words import (
     Tick,
     Wait,
 )
+from headway.planners.queue.devices import (
+    belongs,
+    gpus,
+    no_device_memory,
+    serves,
+    taken_by_others,
+    too_few_devices,
+)
+from headway.planners.queue.room import Room
 
 # A peak of the first steps grows a little later (allocator, evaluation): measured MLP, LSTM and
 # loader jobs stay within 8% of it; a reservation that is too small costs a stopped job.
@@ -129,7 +135,7 @@ class Queue(Policy):
         # Where nothing could be looked at, nothing new is known of who was overtaken.
         return (memory if new == memory or blocked is None else new), actions
 
-    def _room(self, view: View, *, empty: bool = False) -> "_Room":
+    def _room(self, view: View, *, empty: bool = False) -> Room:
         """What is free to give; `empty`: what would be, without any job of ours."""
         slots = self._slots(view)
         if slots is not None and slots > 1:
@@ -140,14 +146,14 @@ class Queue(Policy):
         shares = [state.share for state in running if state.share is not None]
         if empty:
             held = {device for share in shares for device in share.devices}
-            return _Room(
+            return Room(
                 slots=slots,
                 cores=sorted(view.machine.host.cores),
                 devices=sorted(view.free_devices | held),
                 bytes=view.free_bytes + view.reserved_bytes,
             )
         used = sum(self._width(state, view) for state in running)
-        return _Room(
+        return Room(
             slots=None if slots is None else max(0, slots - used),
             cores=sorted(view.free_cores),
             devices=sorted(view.free_devices),
@@ -167,9 +173,7 @@ class Queue(Policy):
             state.placement.cores or 1, view.machine.usable_cores if slots is None else slots
         )
 
-    def _shares(
-        self, members: list[JobState], room: "_Room", view: View
-    ) -> tuple[list[Share], str]:
+    def _shares(self, members: list[JobState], room: Room, view: View) -> tuple[list[Share], str]:
         """Shares for all members together, or none and the reason in words; takes the room."""
         if not all(state.queued for state in members):
             return [], f"waits until all of group {members[0].job.group} can start"
@@ -185,16 +189,19 @@ class Queue(Policy):
         room.become(trial, shares)
         return shares, ""
 
-    def _share(self, state: JobState, room: "_Room", view: View) -> tuple[Share | None, str]:
+    def _share(self, state: JobState, room: Room, view: View) -> tuple[Share | None, str]:
         width = self._width(state, view)
         if room.exclusive or (state.placement.alone and room.running):
             return None, "waits to have the machine to itself"
         # With nothing beside it a job starts however few slots others' work leaves.
         if room.slots is not None and width > room.slots and room.running:
             return None, f"waits for {width} free cores" if width > 1 else "waits for a free core"
-        devices = [i for i in room.devices if _serves(view.machine.devices[i], state.job)]
+        devices = [i for i in room.devices if serves(view.machine.devices[i], state.job)]
         if state.placement.devices > len(devices):
-            return None, f"waits for {_gpus(state.placement.devices, 'free ')}{_others(view)}"
+            return (
+                None,
+                f"waits for {gpus(state.placement.devices, 'free ')}{taken_by_others(view)}",
+            )
         pinned: tuple[int, ...] | None = None
         if self.pin:
             pinned = tuple(room.cores[:width])
@@ -222,7 +229,7 @@ class Queue(Policy):
         room.take(share, width)
         return share, ""
 
-    def _short_of_memory(self, state: JobState, reserved: int, room: "_Room", view: View) -> str:
+    def _short_of_memory(self, state: JobState, reserved: int, room: Room, view: View) -> str:
         """Why a job has to wait for memory, or an empty string."""
         free_bytes = room.bytes - room.kept_bytes
         free = show_bytes(max(0, free_bytes))
@@ -240,7 +247,7 @@ class Queue(Policy):
             return f"waits for memory: {free} not reserved, and its need is not known yet"
         return ""
 
-    def _reservation(self, state: JobState, room: "_Room", view: View) -> int:
+    def _reservation(self, state: JobState, room: Room, view: View) -> int:
         """Bytes to reserve at the start; a declared cap is kept exactly as declared."""
         if state.reserved_bytes is not None:
             return state.reserved_bytes
@@ -250,7 +257,7 @@ class Queue(Policy):
         peak = view.peak_of_script(state.job.script) or 0
         return max(state.job.memory_bytes or 0, int(peak * PEAK_MARGIN), fair)
 
-    def _fair_share(self, state: JobState, room: "_Room", view: View) -> int:
+    def _fair_share(self, state: JobState, room: Room, view: View) -> int:
         """An equal part of all memory for its width, or of what is left where that is less."""
         width = self._width(state, view)
         slots = max(room.slots or 1, room.kept_slots, width)
@@ -263,7 +270,7 @@ class Queue(Policy):
         reason = self._one_never_fits(state, view)
         for index in view.groups.get(state.job.group or "", ()):
             other = view.states[index]
-            if not reason and other is not state and _belongs(other):
+            if not reason and other is not state and belongs(other):
                 reason = self._one_never_fits(other, view)
                 reason = reason and f"starts together with {other.job.name}, which {reason}"
         return reason
@@ -279,16 +286,16 @@ class Queue(Policy):
                 f"{show_bytes(view.capacity_bytes)} for jobs ({host.memory_source}); lower memory="
             )
         if job.gpus:
-            reason = _too_few_devices(job, view.machine.devices)
+            reason = too_few_devices(job, view.machine.devices)
             if reason:
                 return reason
         elif job.gpu_memory_bytes is not None:
-            return self._no_device_memory(job.gpu_memory_bytes, view)
+            return no_device_memory(job.gpu_memory_bytes, view.machine.devices)
         return self._group_never_fits(job.group, view) if job.group is not None else ""
 
     def _group_never_fits(self, group: str, view: View) -> str:
         """Why the members that still have to run can never all run at once."""
-        members = [s for s in map(view.states.__getitem__, view.groups[group]) if _belongs(s)]
+        members = [s for s in map(view.states.__getitem__, view.groups[group]) if belongs(s)]
         slots = self._slots(view)
         width = sum(self._width(state, view) for state in members)
         if slots is not None and width > slots:
@@ -296,7 +303,7 @@ class Queue(Policy):
         devices = sum(state.placement.devices for state in members)
         usable = sum(not device.unknown for device in view.machine.devices)
         if devices > usable:
-            return f"group {group} needs {_gpus(devices)} at once, {usable} can be given here"
+            return f"group {group} needs {gpus(devices)} at once, {usable} can be given here"
         memory_bytes = sum(state.job.memory_bytes or 0 for state in members)
         if self.admit and memory_bytes > view.capacity_bytes:
             return (
@@ -304,13 +311,6 @@ class Queue(Policy):
                 f"{show_bytes(view.capacity_bytes)} for jobs"
             )
         return ""
-
-    def _no_device_memory(self, needed_bytes: int, view: View) -> str:
-        largest = max((device.memory_bytes or 0 for device in view.machine.devices), default=0)
-        if needed_bytes <= largest:
-            return "asks for a part of a GPU, which this version does not share; write gpus=1"
-        have = f"the largest has {show_bytes(largest)}" if largest else "there is none here"
-        return f"needs a GPU with {show_bytes(needed_bytes)}; {have}"
 
     # --- while it runs ---------------------------------------------------------------------------
 
@@ -372,7 +372,7 @@ class Queue(Policy):
     def _after(self, state: JobState, event: Exited, view: View) -> Action:
         outcome, job = event.outcome, state.job
         if outcome.stopped == "interrupt":
-            return Retry(state.index, state.reserved_bytes, "stopped by Ctrl-C", "none")
+            return Retry(state.index, state.reserved_bytes, "stopped with the run", "none")
         if outcome.stopped == "memory":
             needed = self._corrected(state, view)
             return Retry(state.index, needed, f"gave way; waits for {show_bytes(needed)}", "none")
@@ -398,92 +398,6 @@ class Queue(Policy):
         # Each stop says that the last correction was too small: grow faster, end alone.
         factor = OOM_FACTOR ** (1 + state.oom_retries + state.stops)
         return min(int(held * factor) or view.capacity_bytes, view.capacity_bytes)
-
-
-@dataclass(slots=True)
-class _Room:
-    """What is left to give in this decision."""
-
-    slots: int | None
-    cores: list[int]
-    devices: list[int]
-    bytes: int
-    running: int = 0
-    exclusive: bool = False
-    # While the members of a group are given theirs: what the rest of them need at least.
-    kept_bytes: int = 0
-    kept_slots: int = 0
-
-    @property
-    def full(self) -> bool:
-        return self.exclusive or (self.slots == 0 and self.running > 0)
-
-    def copy(self) -> "_Room":
-        return replace(self, cores=list(self.cores), devices=list(self.devices))
-
-    def become(self, other: "_Room", shares: Sequence[Share]) -> None:
-        """Take the room as it is after all members have taken these shares."""
-        self.slots, self.cores, self.devices = other.slots, other.cores, other.devices
-        self.bytes = other.bytes
-        self.running += len(shares)
-        self.exclusive = self.exclusive or any(share.alone for share in shares)
-
-    def take(self, share: Share, width: int) -> None:
-        """A member takes its share: `running` still says what is beside the whole group."""
-        if self.slots is not None:
-            self.slots = max(0, self.slots - width)
-        self.cores = [core for core in self.cores if core not in (share.cores or ())]
-        self.devices = [device for device in self.devices if device not in share.devices]
-        self.bytes -= share.reserved_bytes
-        self.kept_slots -= width
-
-
-def _belongs(member: JobState) -> bool:
-    """Whether the others of its group need a member: not one that ended well before a retry."""
-    return not member.final or member.status == "infeasible"
-
-
-def _serves(device: Device, job: Job) -> bool:
-    """Whether a job can be given this device: never a part of a GPU beside another device."""
-    large_enough = (device.memory_bytes or 0) >= (job.gpu_memory_bytes or 0)
-    return large_enough and not device.unknown and not (device.is_part and (job.gpus or 0) > 1)
-
-
-def _too_few_devices(job: Job, devices: Sequence[Device]) -> str:
-    """Why the devices of this machine can never serve a job, or an empty string."""
-    wanted = job.gpus or 0
-    able = sum(_serves(device, job) for device in devices)
-    if wanted <= able:
-        return ""
-    if wanted > len(devices):
-        return f"needs {_gpus(wanted)}, {len(devices)} are visible here"
-    unknown = [device for device in devices if device.unknown]
-    if wanted > len(devices) - len(unknown):
-        first = unknown[0]
-        return (
-            f"needs {_gpus(wanted)}, but device {first.index} ({first.name}) is never taken for "
-            f"free, since {first.unknown}; a job without gpus= sees it and is not kept from it"
-        )
-    large = sum((device.memory_bytes or 0) >= (job.gpu_memory_bytes or 0) for device in devices)
-    if wanted > large:
-        size = show_bytes(job.gpu_memory_bytes)
-        return f"needs {_gpus(wanted)} with {size} each, {large} of {len(devices)} have that much"
-    return (
-        f"needs {_gpus(wanted)}, but there are MIG devices, of which a process can use one only, "
-        f"and {able} whole ones; write gpus=1"
-    )
-
-
-def _gpus(count: int, kind: str = "") -> str:
-    return f"{count} {kind}GPU" + ("" if count == 1 else "s")
-
-
-def _others(view: View) -> str:
-    """Which device somebody else holds, in words."""
-    for device in view.machine.devices:
-        if device.taken:
-            return f"; device {device.index}: {device.taken}"
-    return ""
 
 
 def _list(cores: Sequence[int]) -> str:
