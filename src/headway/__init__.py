@@ -33,7 +33,7 @@ _HOMES = {
     "detect": "headway.front",
     "open_run": "headway.front",
     "run": "headway.front",
-    "RunHandle": "headway.front",
+    "RunHandle": "headway.handle",
     "Estimate": "headway.core.estimate",
     "HeadwayError": "headway.core.errors",
     "Job": "headway.core.job",
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from headway.core.plan import Plan
     from headway.core.run import Result
     from headway.core.timeline import Timeline
-    from headway.front import RunHandle, detect, open_run, run
+    from headway.front import detect, open_run, run
+    from headway.handle import RunHandle
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from headway.cli.terminal import NobodyReads, Screen, give, say
 from headway.core.run import Result
 from headway.core.view import View
 from headway.core.words import Event
-from headway.front import RunHandle
+from headway.handle import RunHandle
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from headway.cli.screens import shown_path
 from headway.cli.terminal import Screen, give, give_bytes, say
 from headway.core.errors import UnknownName
 from headway.core.text import ascii_only, plain
-from headway.front import RunHandle, open_log
+from headway.handle import RunHandle, open_log
 
 _BLOCK = 1 << 16
 _LOOK_S = 0.1

@@ -21,7 +21,7 @@ from headway.cli.screens import (
 from headway.cli.terminal import Screen, give, say
 from headway.core.errors import UnknownName, UsageError
 from headway.core.run import Result, outcome_of
-from headway.front import RunHandle
+from headway.handle import RunHandle
 
 _LAST_RUNS = 5
 

@@ -14,7 +14,7 @@ from headway.core import jobfile
 from headway.core.errors import UsageError
 from headway.core.units import parse_seconds, show_bytes, show_seconds, show_step
 from headway.engines.local.foreground import Ended, run_foreground
-from headway.front import RunHandle
+from headway.handle import RunHandle
 
 # One byte more than a job file may have: the parser then says that it is too large.
 _READ_LIMIT = 64 * 2**20 + 1

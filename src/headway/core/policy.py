@@ -5,13 +5,13 @@ world speak the words of core/words.py, so what was simulated is what runs.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
 from headway.core.job import Job
-from headway.core.machine import Machine
+from headway.core.machine import Device, Machine
 from headway.core.noun import Noun
 from headway.core.plan import Plan
 from headway.core.run import Run
@@ -49,6 +49,33 @@ class World(Protocol):
         """Keep the policy's memory with the journal."""
 
 
+class LiveWorld(World, Protocol):
+    """What an engine's world offers beside: to those who supervise a run."""
+
+    @property
+    def began_ns(self) -> int:
+        """When the run began, in ns since the epoch, in whichever of its lives."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the engine has to say about the run, in words."""
+
+    def interrupt(self, level: int) -> None:
+        """Safe in a signal handler. 1: start nothing new; 2: stop what runs; 3: kill it now."""
+
+    def cancel(self, names: Collection[str]) -> None:
+        """Cancel jobs in whatever state they are."""
+
+    def again(self, indices: Collection[int]) -> None:
+        """Settled jobs shall run again."""
+
+    def only(self, indices: Collection[int]) -> None:
+        """Start nothing, and end as soon as these jobs are settled."""
+
+    def see_devices_with(self, look: Callable[[], Iterable[Device]]) -> None:
+        """How to read the machine's devices again: others come to them and leave them."""
+
+
 class Engine(Noun, ABC):
     """Carries a Plan out on real machines."""
 
@@ -60,8 +87,7 @@ class Engine(Noun, ABC):
         jobs: Sequence[Job],
         machine: Machine,
         *,
-        resume: bool,
         recorder: Path | None,
         environment: Mapping[str, str],
-    ) -> AbstractContextManager[World]:
-        """A world over the run; leaving it releases everything but what still runs."""
+    ) -> AbstractContextManager[LiveWorld]:
+        """A world over the run, from where its journal ends; what still runs outlives it."""

@@ -27,7 +27,6 @@ class Local(Engine):
         jobs: Sequence[Job],
         machine: Machine,
         *,
-        resume: bool,
         recorder: Path | None,
         environment: Mapping[str, str],
     ) -> AbstractContextManager[LocalWorld]:
@@ -36,6 +35,4 @@ class Local(Engine):
         Raises:
             RunIsLive: Another supervisor holds the lock.
         """
-        return LocalWorld(
-            run, plan, jobs, machine, resume=resume, recorder=recorder, environment=environment
-        )
+        return LocalWorld(run, plan, jobs, machine, recorder=recorder, environment=environment)

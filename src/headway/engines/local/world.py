@@ -72,11 +72,11 @@ FAULT_VARIABLE = "HEADWAY_FAULT"  # "<point>:<n>": die there at the n-th passing
 
 
 class LocalWorld:
-    """A run under supervision; see `core.policy.World` for the protocol.
+    """A run under supervision; see `core.policy.LiveWorld` for the protocol.
 
-    Entering takes the run's lock; with `resume` what the journal tells is taken over: attempts that
-    still run are adopted, those that ended are collected, an intent without a claim is started
-    once, and a claim without keeper and record is lost.
+    Entering takes the run's lock and takes over what the journal tells: attempts that still run are
+    adopted, those that ended are collected, an intent without a claim is started once, and a claim
+    without keeper and record is lost.
 
     Raises:
         RunIsLive: Another supervisor holds the run.
@@ -90,7 +90,6 @@ class LocalWorld:
         jobs: Sequence[Job],
         machine: Machine,
         *,
-        resume: bool,
         recorder: Path | None,
         environment: Mapping[str, str],
     ) -> None:
@@ -102,7 +101,6 @@ class LocalWorld:
         self.history = told
         self.view: View = told.view
         self._offset_ns = time.time_ns() - time.monotonic_ns()
-        self._resume = resume
         self._recorder = recorder
         self._environment = environment
         self._events: deque[Event] = deque()
@@ -236,6 +234,16 @@ class LocalWorld:
                     arrived, cancelled = self.view.follow(action, concerned)
                     self._events.extend(Arrived(t, index) for index in arrived)
                     todo.extend(cancelled)
+
+    @property
+    def began_ns(self) -> int:
+        """When the run began, in ns since the epoch, in whichever of its lives."""
+        return self.history.began_ns or self._now()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the engine has to say about the run, in words."""
+        return self.history.notes
 
     # --- what users ask for ----------------------------------------------------------------------
 
