@@ -1,4 +1,4 @@
-"""What a command is started with: its changes to the caller's environment."""
+"""What a command is started with: its changes to the caller's environment, and the request."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +8,8 @@ from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.recording import FOLDER_VARIABLE, python_path
 from headway.core.words import Share
+from headway.engines.local.attempt import Attempt
+from headway.engines.local.zygote import StartRequest
 
 
 def environment_changes(
@@ -42,3 +44,37 @@ def environment_changes(
     # Without a recorder of ours, a job must not write into the folder of whoever started us.
     changes[FOLDER_VARIABLE] = str(steps_folder) if recorder is not None else ""
     return changes
+
+
+def start_request(
+    attempt: Attempt,
+    job: Job,
+    share: Share,
+    machine: Machine,
+    *,
+    environment: Mapping[str, str],
+    recorder: Path | None,
+    inherited_memory: Path | None,
+    fault: str | None,
+) -> StartRequest:
+    """What the zygote is asked for: the command as the user wrote it, given to /bin/sh."""
+    group = attempt.cgroup
+    return StartRequest(
+        identifier=attempt.index,
+        folder=attempt.folder.path,
+        argv=("/bin/sh", "-c", job.command),
+        cwd=Path(job.folder),
+        environment_set=environment_changes(
+            job,
+            share,
+            machine,
+            environment=environment,
+            recorder=recorder,
+            steps_folder=attempt.folder.steps,
+        ),
+        cpus=share.cores,
+        cgroup_procs=[Path(path) for path in group.procs_files()] if group is not None else [],
+        cgroup_memory=group.memory_folder if group is not None else None,
+        inherited_memory=inherited_memory,
+        fault=fault,
+    )

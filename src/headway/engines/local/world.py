@@ -50,8 +50,9 @@ from headway.engines.local.attempt import (
     outcome_of_attempt,
 )
 from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
-from headway.engines.local.child import environment_changes
+from headway.engines.local.child import start_request
 from headway.engines.local.control import Lock, Requests
+from headway.engines.local.faults import Faults
 from headway.engines.local.groups import Groups
 from headway.engines.local.guard import Guard
 from headway.engines.local.history import history
@@ -59,16 +60,13 @@ from headway.engines.local.journal import Journal
 from headway.engines.local.outcomes import ENDED_BY_US
 from headway.engines.local.records import Records
 from headway.engines.local.sampler import Sampler
+from headway.engines.local.stopping import begin_stop, confine, go_on_stopping, send
 from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
-from headway.system.cores import set_affinity_of_tree
-from headway.system.procfs import boot_id, open_pidfd, scan
-from headway.system.trees import signal_tree, tree_of
+from headway.system.procfs import boot_id, open_pidfd
 
 TICK_NS = 1_000_000_000
 LOOK_S = 0.25  # requests and free memory
 DEVICES_NS = 5_000_000_000  # who uses the devices, while a job waits for one
-GRACE_NS = 10_000_000_000  # between SIGTERM and SIGKILL
-FAULT_VARIABLE = "HEADWAY_FAULT"  # "<point>:<n>": die there at the n-th passing, for tests
 
 
 class LocalWorld:
@@ -110,7 +108,7 @@ class LocalWorld:
         self._interrupts: list[int] = []
         self._too_early: list[str] = []
         self._disk_full = False
-        self._faults: dict[str, int] = {}
+        self._faults = Faults()
         self._boot = boot_id()
         self._next_tick_ns = 0
         self._zygote: Zygote | None = None
@@ -227,7 +225,7 @@ class LocalWorld:
                 case Stop(job, how, reason):
                     self._stop(job, how, reason)
                 case Reshare(job, cores):
-                    self._confine(self._attempts[job], cores)
+                    confine(self._attempts[job], cores)
                 case Retry(job):
                     self._events.append(Tick(t))
                 case Settle():
@@ -338,7 +336,7 @@ class LocalWorld:
     def _commit(self) -> None:
         if self._to_start:
             self.journal.commit()
-            self._fault("after-intent")
+            self._faults.strike("after-intent")
             starting, self._to_start = self._to_start, []
             for index in starting:
                 self._start(index)
@@ -362,7 +360,8 @@ class LocalWorld:
             if request.get("verb") == "cancel":
                 self.cancel([str(name) for name in request["jobs"]])
         self._watch_memory()
-        self._finish_stops()
+        for attempt in self._attempts.values():
+            go_on_stopping(attempt, now_ns=self._now())
         if self._now() >= self._next_tick_ns:
             self._tick()
 
@@ -435,27 +434,18 @@ class LocalWorld:
             _group_name(index, state.attempt), script=state.job.script, cap_bytes=share.cap_bytes
         )
         self._attempts[index] = attempt
-        request = StartRequest(
-            identifier=index,
-            folder=folder.path,
-            argv=("/bin/sh", "-c", state.job.command),
-            cwd=Path(state.job.folder),
-            environment_set=environment_changes(
-                state.job,
-                share,
-                self.machine,
-                environment=self._environment,
-                recorder=self._recorder,
-                steps_folder=folder.steps,
-            ),
-            cpus=share.cores,
-            cgroup_procs=[Path(p) for p in attempt.cgroup.procs_files()] if attempt.cgroup else [],
-            cgroup_memory=attempt.cgroup.memory_folder if attempt.cgroup else None,
+        request = start_request(
+            attempt,
+            state.job,
+            share,
+            self.machine,
+            environment=self._environment,
+            recorder=self._recorder,
             inherited_memory=self._groups.inherited_memory,
-            fault=self._keeper_fault(),
+            fault=self._faults.for_keeper(),
         )
         self._submit(request)
-        self._fault("after-spawn")
+        self._faults.strike("after-spawn")
 
     def _submit(self, request: StartRequest) -> None:
         for _ in range(3):
@@ -492,7 +482,7 @@ class LocalWorld:
             if reply.keeper_pid is None or reply.keeper_start_ticks is None:
                 self._not_started(attempt, reply.error or "no keeper could be made")
                 continue
-            self._fault("after-claim")
+            self._faults.strike("after-claim")
             state = self.view.states[attempt.index]
             self._events.append(Started(self._now(), attempt.index, state.attempt))
             self._keep(attempt, reply.keeper_pid, reply.keeper_start_ticks)
@@ -572,7 +562,7 @@ class LocalWorld:
         record = attempt.folder.read_exit()
         if record is None and self._watch_orphan(attempt):
             return
-        self._fault("after-result")
+        self._faults.strike("after-result")
         state = self.view.states[attempt.index]
         if record is not None and lacked_space(record):  # its log could not be made
             self._disk_full = self._disk_full or not attempt.adopted
@@ -591,7 +581,7 @@ class LocalWorld:
         """
         orphan = orphan_of(attempt)
         if orphan is None:
-            self._signal(attempt, signal.SIGKILL)  # what its background still has in its group
+            send(attempt, signal.SIGKILL)  # what its background still has in its group
             return False
         self._unwatch(attempt)
         attempt.orphaned = True
@@ -615,66 +605,11 @@ class LocalWorld:
 
     def _stop(self, job: int, how: StopHow, reason: str) -> None:
         if job in self._attempts:
-            self._begin_stop(self._attempts[job], how, reason)
+            begin_stop(self._attempts[job], how, reason, now_ns=self._now())
         else:  # decided in this very turn: nobody was asked to start it yet
             self._to_start.remove(job)
             outcome = Outcome(ENDED_BY_US[how], cause=reason, stopped=how)
             self._events.append(Exited(self._now(), job, outcome))
-
-    def _begin_stop(self, attempt: Attempt, how: StopHow, reason: str) -> None:
-        attempt.stop, attempt.stop_reason = how, reason
-        # Memory is needed at once; everything else gets time to write a checkpoint.
-        grace_ns = 0 if how == "memory" else GRACE_NS
-        attempt.kill_at_ns = self._now() + grace_ns
-        attempt.asks = how != "memory"
-        self._ask_to_end(attempt)
-
-    def _ask_to_end(self, attempt: Attempt) -> None:
-        """Send SIGTERM once; between its fork and its exec a command would ignore it."""
-        if attempt.asks and attempt.keeper_pid and attempt.folder.read_started() is not None:
-            attempt.asks = False
-            self._signal(attempt, signal.SIGTERM)
-
-    def _finish_stops(self) -> None:
-        """Kill the trees whose time is over, at every turn until their keepers are gone."""
-        for attempt in self._attempts.values():
-            self._ask_to_end(attempt)
-            due = attempt.kill_at_ns is not None and self._now() >= attempt.kill_at_ns
-            if due and attempt.keeper_pid:
-                self._signal(attempt, signal.SIGKILL)
-
-    def _signal(self, attempt: Attempt, number: int) -> None:
-        signal_tree(attempt.keeper_pid, attempt.keeper_start, number, cgroup=attempt.cgroup)
-        if attempt.orphaned and attempt.pidfd >= 0:  # the tree's root is spared, as a keeper is
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(attempt.pidfd, number)
-
-    def _confine(self, attempt: Attempt, cores: tuple[int, ...]) -> None:
-        members = tree_of(
-            attempt.keeper_pid, attempt.keeper_start, cgroup=attempt.cgroup, entries=scan()
-        )
-        with contextlib.suppress(PermissionError):
-            set_affinity_of_tree(members, cores)
-
-    # --- faults for tests ------------------------------------------------------------------------
-
-    def _passes(self, point: str) -> bool:
-        name, _, count = os.environ.get(FAULT_VARIABLE, "").partition(":")
-        if name != point:
-            return False
-        self._faults[point] = self._faults.get(point, 0) + 1
-        return self._faults[point] == int(count or 1)
-
-    def _keeper_fault(self) -> str | None:
-        """Where the keeper of this start shall die instead of us."""
-        for point in ("after-claim", "after-result"):
-            if self._passes(f"keeper-{point}"):
-                return point
-        return None
-
-    def _fault(self, point: str) -> None:
-        if self._passes(point):
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _group_name(index: int, attempt: int) -> str:
