@@ -253,6 +253,19 @@ class RunHandle:
             raise UnknownName(f'job "{job}" of {self.name} has no output yet: it was not started')
         return folder / str(attempt or attempts[-1]) / stream
 
+    def logs(self, job: str, *, stream: str = "stdout", attempt: int | None = None) -> str:
+        """A job's output so far, as text; bytes that are not UTF-8 are replaced.
+
+        Raises:
+            UnknownName: No such job, it has not been started, or its output cannot be read.
+        """
+        with open_log(self.log_path(job, stream=stream, attempt=attempt)) as file:
+            return file.read().decode(errors="replace")
+
+    def explain(self) -> Result:
+        """What happened, job by job with causes and notes: the data of the report."""
+        return self.status()
+
     # --- inside ----------------------------------------------------------------------------------
 
     def _machine_now(self) -> Machine:
