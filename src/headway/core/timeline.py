@@ -54,27 +54,6 @@ class Timeline(Noun):
         for span in self.spans:
             yield span_line(span)
 
-    def chrome_events(self) -> list[dict[str, Any]]:
-        """Chrome trace events ("X", microseconds), which Perfetto opens."""
-        lanes = {lane: number for number, lane in enumerate(sorted({s.lane for s in self.spans}))}
-        names = [
-            {"ph": "M", "name": "thread_name", "pid": 0, "tid": number, "args": {"name": lane}}
-            for lane, number in lanes.items()
-        ]
-        return names + [
-            {
-                "ph": "X",
-                "name": span.name,
-                "cat": span.kind,
-                "ts": span.t / 1000,
-                "dur": span.d / 1000,
-                "pid": 0,
-                "tid": lanes[span.lane],
-                "args": span.args,
-            }
-            for span in self.spans
-        ]
-
 
 def attempt_spans(state: JobState, t: int, *, epoch_ns: int = 0) -> list[Span]:
     """Spans of an attempt that ended at `t`: start-up, then steps (all of it where none were seen).

@@ -48,18 +48,6 @@ def test_a_last_line_cut_short_is_left_out_and_a_damaged_one_named():
         read_timeline([], source="t")
 
 
-def test_chrome_events_are_microseconds_on_named_lanes():
-    span = Span(t=1500, d=500, lane="n0/core1", kind="compute", name="steps", args={"a": 1})
-    name, event = Timeline(header=Header(source="measured"), spans=(span,)).chrome_events()
-    assert name["args"] == {"name": "n0/core1"}
-    assert (event["ts"], event["dur"], event["cat"], event["tid"]) == (
-        1.5,
-        0.5,
-        "compute",
-        name["tid"],
-    )
-
-
 def test_an_attempt_is_its_start_up_and_its_steps():
     queue = FakeQueue(jobs=[fake_job("a")])
     view = View.of(queue.jobs, queue.plan("serial").placements, queue.machine)
