@@ -7,6 +7,7 @@ import pytest
 
 import headway
 from headway.core.errors import UnknownName, UsageError
+from headway.system.cgroups import Cgroups
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +55,21 @@ def test_what_is_not_there_is_said() -> None:
         handle.logs("b")
     assert handle.wait().outcome == "ok"
     assert handle.cancel() == list(handle.status().jobs)
+
+
+@pytest.mark.slow
+@pytest.mark.cgroup
+def test_a_job_cannot_leave_the_cores_of_its_cpuset() -> None:
+    cgroups = Cgroups.discover()
+    why_not = [reason for reason in cgroups.usable.values() if reason]
+    if why_not:
+        pytest.skip(f"cgroup: {why_not[0]}")
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("cgroup: one core leaves nothing to escape to")
+    script = f"import os; os.sched_setaffinity(0, {cores}); print(os.sched_getaffinity(0))"
+    handle = headway.run([f'python3 -c "{script}"'])
+    given = handle.status().jobs[0].cores
+    assert given is not None
+    assert len(given) == 1
+    assert handle.logs(handle.status().jobs[0].name) == f"{set(given)}\n"

@@ -7,14 +7,16 @@ told from the counters above us and the kernel's log.
 import contextlib
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from headway.system.cgroups import PREFIX, Cgroups, RunGroup, reopen
 from headway.system.group import Branch, Cgroup, remove_branches, version_of
 from headway.system.hierarchies import discover_hierarchies
 
-CONTROLLERS = ("freezer", "memory")
+NEEDED = ("freezer", "memory")
+# Affinity holds a job to its cores too, but a job can change its own; a cpuset it cannot.
+WELCOME = ("cpuset",)
 
 # Entering a group waits up to 20 ms for all cores to pass a safe point of the kernel: much for a
 # command of some milliseconds, and what is that short and small needs no watching. A script whose
@@ -52,27 +54,31 @@ class Groups:
         hierarchies = discover_hierarchies()
         cgroups = Cgroups.discover(hierarchies=hierarchies)
         inherited = next((h.own for h in hierarchies if "memory" in h.controllers), None)
-        reasons = [cgroups.usable[name] for name in CONTROLLERS if cgroups.usable[name]]
+        reasons = [cgroups.usable[name] for name in NEEDED if cgroups.usable[name]]
         if reasons:
             return cls(None, f"no control group per job ({reasons[0]})", inherited, earlier)
         run_id = _run_id(run_path)
-        if not earlier and (stale := cgroups.open_run(run_id, CONTROLLERS)) is not None:
+        controllers = NEEDED + tuple(name for name in WELCOME if not cgroups.usable[name])
+        if not earlier and (stale := cgroups.open_run(run_id, controllers)) is not None:
             # Of a run that was killed here, and whose folder somebody then removed.
             with contextlib.suppress(OSError):
                 stale.remove()
         try:
-            return cls(cgroups.create_run(run_id, CONTROLLERS), "", inherited, earlier)
+            return cls(cgroups.create_run(run_id, controllers), "", inherited, earlier)
         except OSError as error:
             words = f"no control group per job ({error.strerror or error})"
             return cls(None, words, inherited, earlier)
 
-    def create(self, name: str, *, script: str, cap_bytes: int | None) -> Cgroup | None:
+    def create(
+        self, name: str, *, script: str, cap_bytes: int | None, cores: Sequence[int] | None
+    ) -> Cgroup | None:
         """A new group for an attempt of a script, or None where there can be or need be none."""
         trivial = cap_bytes is None and self._trivial.get(script, 0) >= TRIVIAL_COUNT
         if self._run is None or trivial:
             return None
         try:
-            return self._run.create(name, memory_limit_bytes=cap_bytes)
+            cpus = cores if "cpuset" in self.folders else None
+            return self._run.create(name, memory_limit_bytes=cap_bytes, cpus=cpus)
         except OSError as error:
             self.note = f"no control group for attempt {name} ({error.strerror or error})"
             return None

@@ -431,7 +431,10 @@ class LocalWorld:
         for other in self._attempts.values():
             other.siblings += 1
         attempt.cgroup = self._groups.create(
-            _group_name(index, state.attempt), script=state.job.script, cap_bytes=share.cap_bytes
+            _group_name(index, state.attempt),
+            script=state.job.script,
+            cap_bytes=share.cap_bytes,
+            cores=share.cores,
         )
         self._attempts[index] = attempt
         request = start_request(
