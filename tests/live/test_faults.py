@@ -212,9 +212,7 @@ def test_a_stop_of_a_start_that_was_only_decided(place):
     place.prepare([plain(place, "a")])
     run = Run.open(place.run)
     jobs = run.jobs.jobs
-    opening = Local().open(
-        run, run.plan, jobs, run.machine, resume=True, recorder=None, environment=os.environ
-    )
+    opening = Local().open(run, run.plan, jobs, run.machine, recorder=None, environment=os.environ)
     with opening as world:
         world.perform(Start(0, Share()))
         world.perform(Stop(0, "memory", "only 1 MiB left"))

@@ -30,12 +30,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     code = dispatch(words)
-    try:
-        sys.stdout.flush()
-    except OSError:
-        # Nobody reads any more (`headway status | head -1`). Python would flush again at its end
-        # and complain about it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            # Nobody reads any more (`headway status | head -1`, a closed terminal). Python would
+            # flush again at its end, complain, and exit with 120.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(code)
 
 
