@@ -69,8 +69,9 @@ docs: $(READY)
 	python tools/check_docs.py
 
 bench: $(READY)
-	@for bench in $(filter-out bench/soak.py,$(wildcard bench/*.py)); do \
-		echo "$$bench"; python "$$bench" || exit 1; \
+	@for bench in agent.py bits.py footprint.py simulator.py starts.py "sweep.py --sweep a" "sweep.py --sweep b" \
+		"sweep.py --sweep c"; do \
+		echo "$$bench"; python bench/$$bench || exit 1; \
 	done
 
 bench-sweep: $(READY)
