@@ -9,8 +9,11 @@ from headway.system.kernel_log import KernelLog
 from headway.system.memory import Headroom, MemoryGauge
 from headway.system.procfs import in_first_pid_namespace
 
-# Below this part of the limit free, the newest job gives way.
+# Below this much free, the newest job gives way: a part of the limit, on a small one as much as a
+# job fills between two looks and the kill, but never more than a tenth.
 MARK_PART = 0.04
+MARK_BYTES = 128 * 2**20
+MARK_MOST = 0.1
 # A job that allocates as fast as it did since the last look must not reach the limit before the
 # kill has acted: measured, a tree of three processes is gone 0.1 to 0.3 s after the decision.
 REACTION_S = 0.4
@@ -24,7 +27,11 @@ FILL_BYTES_PER_S = 4 * 2**30
 
 
 class Guard:
-    """Free memory with its trend. `tight` asks for action, `look_s` says when to look again."""
+    """Free memory with its trend. `tight` asks for action, `look_s` says when to look again.
+
+    Set `covered` where reservations fit and every job keeps to its own: a steep fall is then a job
+    that fills what it was given, and no reason to stop another.
+    """
 
     def __init__(self) -> None:
         self._gauge = MemoryGauge()
@@ -33,6 +40,7 @@ class Guard:
         self._looked_s = 0.0
         self._free: int | None = None
         self.tight = False
+        self.covered = False
         self.look_s = LOOK_S
         self.free_bytes: int | None = None
         self.host_bytes: int | None = None
@@ -46,7 +54,9 @@ class Guard:
             return None
         room = self._gauge.headroom()
         falling = max(0.0, ((self._free or room.free_bytes) - room.free_bytes) / passed_s)
-        mark = max(MARK_PART * room.limit_bytes, falling * REACTION_S)
+        mark = max(MARK_PART * room.limit_bytes, min(MARK_BYTES, MARK_MOST * room.limit_bytes))
+        if not self.covered:
+            mark = max(mark, falling * REACTION_S)
         self.tight = room.free_bytes < mark and room.free_bytes < NEAR_PART * room.limit_bytes
         self.look_s = until_next_s(room, mark, cores=os.cpu_count() or 1)
         self._looked_s, self._free = now_s, room.free_bytes

@@ -388,7 +388,12 @@ class LocalWorld:
             self.view.see_devices(self._look_at_devices())
 
     def _watch_memory(self) -> None:
-        ours = sum(state.resident_bytes for state in self.view.running.values())
+        running = self.view.running.values()
+        ours = sum(state.resident_bytes for state in running)
+        self._guard.covered = self.view.free_bytes >= 0 and all(
+            state.share is not None and state.resident_bytes <= state.share.reserved_bytes
+            for state in running
+        )
         room = self._guard.look()
         used = self.view.capacity_bytes - room.free_bytes if room is not None else 0
         if room is not None:
