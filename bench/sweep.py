@@ -67,11 +67,11 @@ SWEEPS = {
     "a": Sweep("six small perceptrons", 6 * (("mlp", 13000, 0),), {"serial": 0.55, "xargs": 0.4}),
     "b": Sweep("four loader-bound jobs", 4 * (("loader", 180, 0),), {"serial": 0.7}),
     "c": Sweep(
-        "six jobs under 2 GB: two of 1,100 MiB and four of 650",
+        "six jobs under 2 GB: two of 950 MiB and four of 650",
         (
-            ("memory", 100, 1100),
+            ("memory", 100, 950),
             *2 * (("memory", 190, 650),),
-            ("memory", 100, 1100),
+            ("memory", 100, 950),
             *2 * (("memory", 190, 650),),
         ),
         {"serial": 1.0},

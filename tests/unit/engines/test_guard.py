@@ -38,7 +38,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, gauge: Gauge, *, covered: bool) -> li
 
 
 def test_a_steep_fall_asks_before_the_limit_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert looks(monkeypatch, Gauge(0.6, 0.4), covered=False) == [False, True]
+    assert looks(monkeypatch, Gauge(0.6, 0.25), covered=False) == [False, True]
 
 
 def test_a_job_that_fills_its_reservation_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

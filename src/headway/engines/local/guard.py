@@ -15,8 +15,8 @@ MARK_PART = 0.04
 MARK_BYTES = 128 * 2**20
 MARK_MOST = 0.1
 # A job that allocates as fast as it did since the last look must not reach the limit before the
-# kill has acted: measured, a tree of three processes is gone 0.1 to 0.3 s after the decision.
-REACTION_S = 0.4
+# kill has acted. More than this, and a job that fills a large buffer at once looks like a runaway.
+REACTION_S = 0.15
 NEAR_PART = 0.3
 LOOK_S = 0.25
 LOOK_NEAR_S = 0.1
