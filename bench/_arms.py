@@ -42,6 +42,7 @@ class Outcome:
         statuses: How many jobs ended in which way.
         oom_kills: Attempts that ended out of memory, retried ones included.
         gave_way: Attempts that were stopped before memory ran out, and ran again.
+        part_done: Of all steps, those made before the arm was stopped; 1 where it was not.
 
     """
 
@@ -53,6 +54,7 @@ class Outcome:
     statuses: dict[str, int]
     oom_kills: int
     gave_way: int
+    part_done: float
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -133,24 +135,30 @@ def _outcome(
 ) -> Outcome:
     if arm == "xargs":
         printed = _printed(output)
-        statuses = {"ok": len(printed)}
-        if len(printed) < count:
-            statuses["failed"] = count - len(printed)
         oom_kills = gave_way = 0
     else:
         logs = (sorted(job.iterdir()) for job in sorted(run.glob("jobs/*")))
         printed = [line for log in logs if log for line in _printed(log[-1] / "stdout")]
-        statuses = _statuses(run)
         oom_kills, gave_way = _memory_troubles(run)
+    ended = [figures for figures in printed if "steps_s" in figures]
+    if arm == "xargs":
+        statuses = {"ok": len(ended)}
+        if len(ended) < count:
+            statuses["stopped" if capped else "failed"] = count - len(ended)
+    else:
+        statuses = _statuses(run)
+    # The jobs of a sweep that has an arm with a cap have equal numbers of steps.
+    parts = [figures.get("steps_done", figures["steps"]) / figures["steps"] for figures in printed]
     return Outcome(
         arm=arm,
         makespan_s=round(makespan_s, 2),
         capped=capped,
-        start_up_s=[figures["start_up_s"] for figures in printed],
-        steps_s=[figures["steps_s"] for figures in printed],
+        start_up_s=[figures["start_up_s"] for figures in ended],
+        steps_s=[figures["steps_s"] for figures in ended],
         statuses=statuses,
         oom_kills=oom_kills,
         gave_way=gave_way,
+        part_done=round(sum(parts) / count, 3) if capped else 1.0,
     )
 
 

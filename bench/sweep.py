@@ -9,8 +9,10 @@
 
 A round runs each arm once, in an order that changes from round to round: `headway run`
 (partitioned) twice, which gives the noise (A/A); `headway run --mode serial` with the threads that
-the jobs take by themselves; and `xargs -P2` with the same. Ratios are of makespans (the whole
-command) within a round. `shared` runs once, `naive` once and at most three times as long as serial.
+the jobs take by themselves; and `xargs -P2` with the same, which is stopped at three times the
+slowest partitioned run so far: a ratio to what was stopped reads "at most". Ratios are of makespans
+(the whole command) within a round. `shared` runs once, `naive` once and at most three times as long
+as serial.
 Start-up (imports) and steps of the jobs are shown apart, from what the jobs print themselves.
 
 Sweep c runs under a memory cgroup of 2 GB around the whole command, and no job states its memory.
@@ -34,6 +36,7 @@ from _arms import HEADWAY_MODES, TRAIN, Outcome, median_or_none, memory_group, r
 from _common import alternated, keep, paired, verdict, warn_of_others
 
 LEAST_STEPS_S = 10.0
+XARGS_CAP = 3.0
 NAIVE_CAP = 3.0
 NAIVE_LEAST_CAP_S = 20.0
 
@@ -64,15 +67,15 @@ class Sweep:
 
 # Steps are counted for 10 s and more of them in the faster of one and two threads.
 SWEEPS = {
-    "a": Sweep("six small perceptrons", 6 * (("mlp", 13000, 0),), {"serial": 0.55, "xargs": 0.4}),
-    "b": Sweep("four loader-bound jobs", 4 * (("loader", 180, 0),), {"serial": 0.7}),
+    "a": Sweep("six small perceptrons", 6 * (("mlp", 16000, 0),), {"serial": 0.55, "xargs": 0.4}),
+    "b": Sweep("four loader-bound jobs", 4 * (("loader", 420, 0),), {"serial": 0.7}),
     "c": Sweep(
         "six jobs under 2 GB: two of 950 MiB and four of 650",
         (
-            ("memory", 100, 950),
-            *2 * (("memory", 190, 650),),
-            ("memory", 100, 950),
-            *2 * (("memory", 190, 650),),
+            ("memory", 140, 950),
+            *2 * (("memory", 200, 650),),
+            ("memory", 140, 950),
+            *2 * (("memory", 200, 650),),
         ),
         {"serial": 1.0},
         limit_bytes=2_000_000_000,
@@ -87,7 +90,11 @@ def measure(sweep: Sweep, arguments: argparse.Namespace) -> list[list[Outcome]]:
     for number in range(arguments.pairs):
         found = []
         for arm in alternated(sweep.arms, number):
-            found.append(run_once(sweep, arm, commands))
+            cap_s = None
+            if arm == "xargs":
+                ours = [one for done in (*rounds, found) for one in done if is_ours(one)]
+                cap_s = XARGS_CAP * max(one.makespan_s for one in ours)
+            found.append(run_once(sweep, arm, commands, cap_s=cap_s))
             tell(f"round {number + 1} of {arguments.pairs}, {describe(found[-1])}")
         rounds.append(found)
     if arguments.no_once:
@@ -117,6 +124,10 @@ def group_of(sweep: Sweep) -> Iterator[Path | None]:
             yield group
 
 
+def is_ours(outcome: Outcome) -> bool:
+    return outcome.arm in ("partitioned", "again")
+
+
 def makespans(rounds: Sequence[Sequence[Outcome]], arm: str) -> list[float]:
     return [one.makespan_s for found in rounds for one in found if one.arm == arm]
 
@@ -124,7 +135,7 @@ def makespans(rounds: Sequence[Sequence[Outcome]], arm: str) -> list[float]:
 def describe(outcome: Outcome) -> str:
     words = [f"{outcome.arm}: {outcome.makespan_s:.1f} s"]
     if outcome.capped:
-        words.append("STOPPED there, it would take longer")
+        words.append(f"STOPPED there with {outcome.part_done:.0%} of the steps made")
     if outcome.steps_s:
         start_up_s, steps_s = map(statistics.median, (outcome.start_up_s, outcome.steps_s))
         words.append(f"a job: start-up {start_up_s:.1f} s, steps {steps_s:.1f} s")
@@ -146,7 +157,7 @@ def figures(sweep: Sweep, rounds: Sequence[Sequence[Outcome]]) -> dict[str, Any]
         )
         for arm, bar in sweep.bars.items()
     }
-    watched = [one for found in pairs for one in found if one.arm in ("partitioned", "again")]
+    watched = [one for found in pairs for one in found if is_ours(one)]
     if sweep.limit_bytes is not None:
         kills = sum(one.oom_kills for one in watched)
         verdicts["no out-of-memory"] = "met" if kills == 0 else f"MISSED ({kills})"
@@ -168,6 +179,8 @@ def arm_figures(rounds: Sequence[Sequence[Outcome]], arm: str) -> dict[str, Any]
     steps_s = [value for one in found for value in one.steps_s]
     return {
         "makespan_s": statistics.median(one.makespan_s for one in found),
+        "stopped": sum(one.capped for one in found),
+        "part_done": statistics.median(one.part_done for one in found),
         "job_start_up_s": median_or_none(start_up_s),
         "job_steps_s": median_or_none(steps_s),
         "shortest_steps_s": min(steps_s, default=None),
@@ -182,7 +195,10 @@ def show(name: str, result: dict[str, Any]) -> None:
         title = "partitioned, A/A" if arm == "again" else arm
         times = (found["makespan_s"], found["job_start_up_s"], found["job_steps_s"])
         shown = [f"{value:.1f} s" if value is not None else "-" for value in times]
-        print(f"{title:16}{shown[0]:>8}{shown[1]:>10}{shown[2]:>8}")
+        line = f"{title:16}{shown[0]:>8}{shown[1]:>10}{shown[2]:>8}"
+        if found["stopped"]:
+            line += f"   stopped in {found['stopped']} rounds, {found['part_done']:.0%} done"
+        print(line)
     for one in result["once"]:
         more = "more than " if one["capped"] else ""
         bad = {status: n for status, n in one["statuses"].items() if status != "ok"}
@@ -191,9 +207,10 @@ def show(name: str, result: dict[str, Any]) -> None:
     print()
     for what, ratio in result["ratios"].items():
         label = what.replace("again", "partitioned (A/A)")
+        at_most = "at most " if result["arms"][what.split(" / ")[1]]["stopped"] else ""
         print(
-            f"{label}: {ratio['median']:.3f} (90% {ratio['low']:.3f} to {ratio['high']:.3f}, "
-            f"{ratio['count']} pairs)"
+            f"{label}: {at_most}{ratio['median']:.3f} (90% {ratio['low']:.3f} to "
+            f"{ratio['high']:.3f}, {ratio['count']} pairs)"
         )
     for what, state in result["verdicts"].items():
         print(f"{what}: {state}")
