@@ -63,10 +63,10 @@ class SimulatedAttempt:
             self.until, self.hangs = fate.ends_at, False
         self._machine = machine
         self._tasks = 0
-        self._widths = [round(op.cores * MILLI) for op in workload.ops]
-        self._works = [
-            op.work_ns * width for op, width in zip(workload.ops, self._widths, strict=True)
-        ]
+        own = len(share.cores) if share.cores else machine.usable_cores
+        ops = workload.ops_with(fate.threads or share.threads or own)
+        self._widths = [round(op.cores * MILLI) for op in ops]
+        self._works = [op.work_ns * width for op, width in zip(ops, self._widths, strict=True)]
         self._total = sum(self._works)
         # What is still to be done of each part, the one that is being done included.
         self._left = _cut(self._works, int(self._total * self.until))
