@@ -1,0 +1,1 @@
+"""Array mathematics that knows no machine."""
