@@ -7,8 +7,9 @@ from pydantic import Field
 from headway.core.job import Name
 from headway.core.noun import Noun
 
-Mode = Literal["serial", "naive", "shared", "partitioned"]
+Mode = Literal["serial", "naive", "shared", "partitioned", "mixed"]
 MODES: tuple[Mode, ...] = ("serial", "naive", "shared", "partitioned")
+"""The fixed ones, which can be asked for; "mixed" is what a planner makes of them."""
 
 
 class PolicyChoice(Noun):
@@ -22,16 +23,20 @@ class Placement(Noun):
     """What one job is to be given.
 
     `cores` counts cores of its own (None: as many as it takes); `threads` is the count written to
-    its environment (None: the environment is left as it is); `cap_memory` makes the reserved
-    memory a limit where a cgroup can hold it.
+    its environment (None: the environment is left as it is); `most_cores` is up to how many it may
+    take, with as many threads, where nothing else could use them; `cap_memory` makes the reserved
+    memory a limit where a cgroup can hold it. Jobs are tried in the order of `rank`, and of the
+    file where that is equal.
     """
 
     job: Name
     cores: Annotated[int, Field(ge=1)] | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
+    most_cores: Annotated[int, Field(ge=1)] | None = None
     devices: Annotated[int, Field(ge=0)] = 0
     alone: bool = False
     cap_memory: bool = False
+    rank: Annotated[int, Field(ge=0)] = 0
 
 
 class Plan(Noun):

@@ -13,7 +13,7 @@ from typing import Protocol
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.noun import Noun
-from headway.core.plan import Plan
+from headway.core.plan import Placement, Plan
 from headway.core.run import Run
 from headway.core.view import View
 from headway.core.words import Action, Event, Memory
@@ -47,6 +47,9 @@ class World(Protocol):
 
     def remember(self, memory: Memory) -> None:
         """Keep the policy's memory with the journal."""
+
+    def replan(self, placements: Sequence[Placement] | None, reason: str) -> None:
+        """Give jobs that wait these placements (None: those they have); Replanned follows."""
 
 
 class LiveWorld(World, Protocol):

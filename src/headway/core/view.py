@@ -21,6 +21,7 @@ from headway.core.words import (
     Exited,
     Outcome,
     Phase,
+    Replanned,
     Reserve,
     Reshare,
     Retry,
@@ -89,7 +90,7 @@ class View:
     machine: Machine
     states: list[JobState]
     t: int = 0
-    waiting: list[int] = field(default_factory=list)  # sorted: the order of the file
+    waiting: list[int] = field(default_factory=list)  # sorted by `place`
     running: dict[int, JobState] = field(default_factory=dict)
     free_cores: set[int] = field(default_factory=set)
     free_devices: set[int] = field(default_factory=set)
@@ -145,6 +146,10 @@ class View:
         peaks = self.peaks.get(script)
         return peaks[ceil(0.95 * len(peaks)) - 1] if peaks else None
 
+    def place(self, index: int) -> tuple[int, int]:
+        """Where a job stands in the queue: by its rank in the plan, then as in the file."""
+        return self.states[index].placement.rank, index
+
     # --- below: called by worlds only ------------------------------------------------------------
 
     def apply(self, word: Event | Action, t: int) -> list[int]:
@@ -178,19 +183,19 @@ class View:
                 self.states[job].phase = phase
             case Wait(job, reason):
                 self.states[job].wait_reason = reason
-            case Tick():
+            case Replanned() | Tick():
                 pass
         return []
 
     def arrive(self, index: int) -> None:
         """A job joins the queue, in the order of the file."""
-        insort(self.waiting, index)
+        insort(self.waiting, index, key=self.place)
         self.states[index].queued = True
 
     def leave_queue(self, index: int) -> None:
         """A job that waited does not any more."""
         if self.states[index].queued:
-            del self.waiting[bisect_left(self.waiting, index)]
+            del self.waiting[bisect_left(self.waiting, self.place(index), key=self.place)]
             self.states[index].queued = False
 
     def start(self, index: int, share: Share, t: int) -> JobState:
@@ -263,6 +268,13 @@ class View:
         state.status, state.cause, state.retries, state.oom_retries = "waiting", "", 0, 0
         state.missing = {n for n in state.job.after if self.states[self.by_name[n]].status != "ok"}
         self.unsettled += 1
+
+    def replan(self, placements: Sequence[Placement]) -> None:
+        """Jobs that do not run are to be placed otherwise from now on."""
+        for state, placement in zip(self.states, placements, strict=True):
+            if state.index not in self.running and not state.final:
+                state.placement = placement
+        self.waiting.sort(key=self.place)
 
     def see_devices(self, devices: Iterable[Device]) -> None:
         """Others came to devices or left them; those that our own jobs hold are theirs anyway."""

@@ -118,13 +118,20 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Replanned:
+    """Jobs that wait may have other placements from now on."""
+
+    t: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time passed; readings in the view are fresh."""
 
     t: int
 
 
-Event = Arrived | Started | Phase | Exited | MemoryPressure | Cancelled | Tick
+Event = Arrived | Started | Phase | Exited | MemoryPressure | Cancelled | Replanned | Tick
 
 
 # --- Actions: what shall be done. ----------------------------------------------------------------
@@ -183,6 +190,13 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class Replan:
+    """Something was learnt that may change the plan; a Replanned event follows in any case."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """The job's final word."""
 
@@ -191,5 +205,5 @@ class Settle:
     cause: str
 
 
-Action = Start | Reshare | Stop | Reserve | Wait | Retry | Settle
+Action = Start | Reshare | Stop | Reserve | Wait | Retry | Replan | Settle
 Memory = Mapping[str, Any]

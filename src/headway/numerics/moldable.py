@@ -2,9 +2,10 @@
 
 Such tasks are called moldable: the width is chosen before a task starts and then stays. Choosing
 widths and order together is NP-hard. Here widths come from thresholds, as in Turek, Wolf and Yu
-(SPAA 1992): for a time d every task gets the fewest cores with which it takes at most d. Each choice
-is tried with a list schedule, widest and longest first, and the best one is improved by changing one
-width or exchanging two places in the order for as long as that helps, then from places nearby.
+(SPAA 1992): for a time d every task gets the fewest cores with which it takes at most d. Each
+choice is tried with a list schedule, widest and longest first, and the best one is improved by
+changing one width or exchanging two places in the order for as long as that helps, then from
+places nearby.
 """
 
 import heapq

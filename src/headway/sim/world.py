@@ -31,6 +31,8 @@ from headway.core.words import (
     MemoryPressure,
     Outcome,
     Phase,
+    Replan,
+    Replanned,
     Reshare,
     Retry,
     Settle,
@@ -126,6 +128,13 @@ class SimulatedWorld:
     def remember(self, memory: Memory) -> None:
         """Keep the policy's memory."""
         self.memory = memory
+
+    def replan(self, placements: Sequence[Placement] | None, reason: str) -> None:
+        """Give jobs that wait these placements; `Replanned` follows."""
+        if placements is not None:
+            self.words.append((self.now_ns, Replan(reason)))
+            self.view.replan(placements)
+        self._events.append(Replanned(self.now_ns))
 
     def next(self) -> Event | None:
         """The next event; None when every job is settled, or none runs and no new one may start.

@@ -22,6 +22,7 @@ from headway.core.words import (
     Event,
     Exited,
     Memory,
+    Replan,
     Reserve,
     Reshare,
     Retry,
@@ -97,6 +98,9 @@ def check_actions(actions: Sequence[Action], event: Event, view: View) -> None:
         assert len(told) == 1, f"{event} needs one Settle or Retry, got {told}"
     assert len({answer.job for answer in answers}) == len(answers), f"settled twice: {answers}"
     for action in actions:
+        if isinstance(action, Replan):
+            assert action.reason, f"{action} without words"
+            continue
         state = view.states[action.job]
         if isinstance(action, (Stop, Reserve, Reshare)):
             assert action.job in view.running, f"{action} of a job that does not run"

@@ -7,7 +7,7 @@ from typing import Any
 from headway.core.errors import BadFile
 from headway.core.job import Job
 from headway.core.machine import Machine
-from headway.core.plan import Plan
+from headway.core.plan import Placement, Plan
 from headway.core.run import Run
 from headway.core.view import View
 from headway.core.words import Exited, Memory, Reshare, Start, Stop, StopHow
@@ -46,6 +46,8 @@ class History:
                 self.memory = note["memory"]
             case "note":
                 self.notes.append(note["text"])
+            case "replan":
+                self.view.replan([Placement.model_validate(one) for one in note["placements"]])
             case "again":
                 self.view.reopen(note["job"])
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from headway.core.errors import NoSpace, UsageError
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
-from headway.core.plan import Plan
+from headway.core.plan import Placement, Plan
 from headway.core.run import Run
 from headway.core.view import View
 from headway.core.words import (
@@ -33,6 +33,7 @@ from headway.core.words import (
     MemoryPressure,
     Outcome,
     Phase,
+    Replanned,
     Reshare,
     Retry,
     Settle,
@@ -188,6 +189,14 @@ class LocalWorld:
         """Keep the policy's memory in the journal."""
         self.journal.note(self._now(), {"k": "memory", "memory": dict(memory)})
 
+    def replan(self, placements: Sequence[Placement] | None, reason: str) -> None:
+        """Give jobs that wait these placements, and keep them in the journal."""
+        if placements is not None:
+            kept = [placement.model_dump(mode="json") for placement in placements]
+            self.journal.note(self._now(), {"k": "replan", "reason": reason, "placements": kept})
+            self.view.replan(placements)
+        self._events.append(Replanned(self._now()))
+
     def next(self) -> Event | None:
         """The next event, waiting for it if need be; None when all that is wanted is settled.
 
@@ -307,7 +316,7 @@ class LocalWorld:
     def _happened(self, event: Event) -> Event:
         if isinstance(event, Exited) and event.job not in self.view.running:
             return event  # the journal and the view have it already
-        if not isinstance(event, Tick):
+        if not isinstance(event, Replanned | Tick):
             self.journal.word(event.t, event)
         self.view.apply(event, event.t)
         if isinstance(event, Exited):

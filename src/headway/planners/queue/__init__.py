@@ -10,9 +10,13 @@ Order. The first job that does not fit beside the others may be overtaken, but o
 jobs: then nothing new starts before it (packing with ageing, so that a wide job is never starved by
 small ones). A job that would not start on a machine without our jobs either (its group is not
 complete, others hold the memory) holds nobody back.
+
+Cores. Those that would stay idle go to the jobs that start now, with as many threads, as far as
+their placements allow: where nobody else waits, or none of those that wait has memory to start.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -27,6 +31,7 @@ from headway.core.words import (
     Exited,
     Memory,
     MemoryPressure,
+    Replan,
     Reserve,
     Reshare,
     Retry,
@@ -63,7 +68,8 @@ class Queue(Policy):
 
     Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit); `pin` gives each
     job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
-    `oom_retries` bounds how often an out-of-memory is tried again.
+    `oom_retries` bounds how often an out-of-memory is tried again; `learns` asks for another plan
+    whenever a job has ended well.
     """
 
     slots: Annotated[int, Field(ge=1)] | None = None
@@ -71,6 +77,7 @@ class Queue(Policy):
     admit: bool = True
     patience: Annotated[int, Field(ge=0)] = 16
     oom_retries: Annotated[int, Field(ge=0)] = 2
+    learns: bool = False
 
     def start(self, view: View) -> Memory:
         """Nobody has been overtaken yet."""
@@ -82,7 +89,11 @@ class Queue(Policy):
             return memory, list(self._relieve(view, event.free_bytes))
         actions: list[Action] = []
         if isinstance(event, Exited):
-            actions.append(self._after(view.states[event.job], event, view))
+            state = view.states[event.job]
+            actions.append(self._after(state, event, view))
+            if self.learns and event.outcome.status == "ok" and view.waiting:
+                # What starts next is decided on the answer, a Replanned.
+                return memory, [*actions, Replan(f"{state.job.name} ended")]
         elif isinstance(event, Arrived):
             reason = self._never_fits(view.states[event.job], view)
             if reason:
@@ -131,9 +142,39 @@ class Queue(Policy):
             if blocked is None and self._shares(members, self._room(view, empty=True), view)[0]:
                 blocked = index
                 overtaken = memory["overtaken"] if memory["blocked"] == index else 0
+        actions = self._widened(actions, room, view)
         new = {"blocked": blocked, "overtaken": overtaken}
         # Where nothing could be looked at, nothing new is known of who was overtaken.
         return (memory if new == memory or blocked is None else new), actions
+
+    def _widened(self, actions: list[Action], room: Room, view: View) -> list[Action]:
+        """The starts with the cores that stay idle otherwise: whoever waits cannot use them now."""
+        able = [
+            place
+            for place, action in enumerate(actions)
+            if isinstance(action, Start) and self._most_cores(action, view) > 0
+        ]
+        widened = list(actions)
+        for count, place in zip(range(len(able), 0, -1), able, strict=True):
+            start = actions[place]
+            assert isinstance(start, Start)
+            spare = min(len(room.cores), room.slots or 0) // count
+            extra = tuple(room.cores[: min(spare, self._most_cores(start, view))])
+            if extra:
+                cores = tuple(sorted((*(start.share.cores or ()), *extra)))
+                share = replace(start.share, cores=cores, threads=len(cores))
+                widened[place] = replace(start, share=share)
+                room.take(Share(cores=extra), len(extra))
+        return widened
+
+    def _most_cores(self, start: Start, view: View) -> int:
+        """How many cores more a job may be given than its share has."""
+        state = view.states[start.job]
+        share = start.share
+        # A retry gets the same count of threads again, and a count of the user's is never changed.
+        if state.attempt or share.cores is None or share.threads is None:
+            return 0
+        return max(0, (state.placement.most_cores or 0) - len(share.cores))
 
     def _room(self, view: View, *, empty: bool = False) -> Room:
         """What is free to give; `empty`: what would be, without any job of ours."""

@@ -1,0 +1,212 @@
+"""A queue of jobs under a plan, carried out in the simulated world.
+
+[Note: bounds] Bounds do not pass through a simulation by themselves: a longer job can end a list
+sooner. So the list is simulated with every job at its low bound, at its value and at its high
+bound, and a few times with each job at one of the three; the forecast holds all of them.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from headway.core.estimate import Estimate, Origin, unknown
+from headway.core.job import Job, Name
+from headway.core.machine import Machine
+from headway.core.noun import Noun
+from headway.core.plan import Plan
+from headway.core.policy import Policy
+from headway.core.units import NS_PER_S
+from headway.core.words import Status
+from headway.core.workload import Workload
+from headway.sim.drive import drive
+from headway.sim.world import SimulatedWorld
+
+MIXTURES = 3
+# Ticks a simulated list: its policy corrects reservations and looks at time-outs at each.
+TICKS = 200
+_ORIGINS: tuple[Origin, ...] = ("measured", "modelled", "extrapolated", "assumed")
+
+
+class JobForecast(Noun):
+    """What becomes of one job: when it would start and end, in s from the start of the list.
+
+    Both are None where it would not run, and where durations are not known; `reason` says why a
+    job is infeasible.
+    """
+
+    name: Name
+    status: Status
+    reason: str = ""
+    start_s: float | None = None
+    end_s: float | None = None
+
+
+class Forecast(Noun):
+    """What a plan would come to.
+
+    `makespan` is unknown where a job's duration is; `feasible` says why no job can run, "" where
+    one can; `lost` is how many attempts would end for want of memory.
+    """
+
+    plan: Plan
+    feasible: str = ""
+    makespan: Estimate
+    peak_bytes: Estimate
+    jobs: tuple[JobForecast, ...]
+    lost: int = 0
+
+
+def forecast(
+    plan: Plan,
+    policy: Policy,
+    jobs: Sequence[Job],
+    workloads: Sequence[Workload],
+    machine: Machine,
+    *,
+    mixtures: int = MIXTURES,
+) -> Forecast:
+    """Carry a plan out in the simulated world.
+
+    Args:
+        plan: Its placements are tried, one a job.
+        policy: What the plan's policy stands for.
+        jobs: In the order of the file.
+        workloads: One a job, in the same order. A job of unknown duration gets a nominal one, to
+            see who can be placed at all, and the makespan is unknown.
+        machine: What the jobs are placed on.
+        mixtures: How many simulations with each job at one of its bounds or its value.
+
+    >>> from headway.planners.queue import Queue
+    >>> from headway.testing.queues import FakeQueue, fake_jobs
+    >>> queue = FakeQueue(jobs=fake_jobs(4))
+    >>> workloads = [Workload.opaque(job.name, work_ns=10 * NS_PER_S) for job in queue.jobs]
+    >>> plan = queue.plan("partitioned")
+    >>> told = forecast(plan, Queue(**plan.policy.knobs), queue.jobs, workloads, queue.machine)
+    >>> told.makespan.value, told.makespan.high
+    (20.0, 20.0)
+    """
+    known = all(workload.known for workload in workloads)
+    middle = _simulated(plan, policy, jobs, [_nominal(w) for w in workloads], machine)
+    others = []
+    if known:
+        others = [
+            _simulated(plan, policy, jobs, variant, machine)
+            for variant in _variants(workloads, mixtures)
+        ]
+    spans = [middle, *others]
+    return Forecast(
+        plan=plan,
+        feasible=_why_none(middle),
+        makespan=_makespan(spans, workloads) if known else unknown("s", source=_unknown(workloads)),
+        peak_bytes=_peak(spans, workloads),
+        jobs=tuple(_job_forecast(middle, index, timed=known) for index in range(len(jobs))),
+        lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
+    )
+
+
+def _variants(workloads: Sequence[Workload], mixtures: int) -> Iterator[list[Workload]]:
+    yield [workload.exactly("low") for workload in workloads]
+    yield [workload.exactly("high") for workload in workloads]
+    source = random.Random(0)
+    for _ in range(mixtures):
+        yield [workload.exactly(source.choice(("low", "value", "high"))) for workload in workloads]
+
+
+def _simulated(
+    plan: Plan,
+    policy: Policy,
+    jobs: Sequence[Job],
+    workloads: Sequence[Workload],
+    machine: Machine,
+) -> SimulatedWorld:
+    total_s = sum(workload.duration.value for workload in workloads)
+    world = SimulatedWorld(
+        jobs,
+        plan.placements,
+        machine,
+        workloads,
+        tick_ns=max(NS_PER_S, round(total_s * NS_PER_S / TICKS)),
+    )
+    drive(policy, world)
+    return world
+
+
+def _nominal(workload: Workload) -> Workload:
+    """A workload that can be simulated: what is not known of it lasts a minute."""
+    if workload.known:
+        return workload.exactly("value")
+    return Workload.opaque(
+        workload.job,
+        work_ns=60 * NS_PER_S,
+        peak_bytes=int(workload.peak_bytes.value) if workload.peak_bytes.known else 0,
+    )
+
+
+def _makespan(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -> Estimate:
+    times = [world.makespan_ns / NS_PER_S for world in worlds]
+    durations = [workload.duration for workload in workloads]
+    # As good as the least of what it is reckoned from.
+    worst = max((_ORIGINS.index(duration.origin) for duration in durations), default=0)
+    return Estimate(
+        value=times[0],
+        low=min(times),
+        high=max(times),
+        unit="s",
+        origin=_ORIGINS[max(worst, _ORIGINS.index("modelled"))],
+        source="simulated",
+        samples=min((duration.samples for duration in durations), default=0),
+    )
+
+
+def _peak(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -> Estimate:
+    if not all(workload.peak_bytes.known for workload in workloads):
+        return unknown("bytes", source="memory of some jobs was never measured")
+    peaks = [_held_at_once(world) for world in worlds]
+    return Estimate(
+        value=peaks[0],
+        low=min(peaks),
+        high=max(peaks),
+        unit="bytes",
+        coverage=0.98,
+        origin="modelled",
+        source="simulated",
+    )
+
+
+def _held_at_once(world: SimulatedWorld) -> int:
+    """The most that jobs which ran together held, each counted with its peak."""
+    changes = []
+    for span in world.timeline().spans:
+        held = 0 if span.job is None else world.view.states[span.job].peak_bytes
+        changes += [(span.t, held), (span.t + span.d, -held)]
+    most = now = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _unknown(workloads: Sequence[Workload]) -> str:
+    names = [workload.job for workload in workloads if not workload.known]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"never measured: {', '.join(names[:3])}{more}"
+
+
+def _why_none(world: SimulatedWorld) -> str:
+    states = world.view.states
+    if any(state.status != "infeasible" for state in states) or not states:
+        return ""
+    return states[0].cause
+
+
+def _job_forecast(world: SimulatedWorld, index: int, *, timed: bool) -> JobForecast:
+    state = world.view.states[index]
+    if state.status == "infeasible":
+        return JobForecast(name=state.job.name, status="infeasible", reason=state.cause)
+    ran = timed and state.started_ns is not None and state.ended_ns is not None
+    return JobForecast(
+        name=state.job.name,
+        status="waiting",
+        reason=state.cause if state.status != "ok" else "",
+        start_s=(state.started_ns or 0) / NS_PER_S if ran else None,
+        end_s=(state.ended_ns or 0) / NS_PER_S if ran else None,
+    )
