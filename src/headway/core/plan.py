@@ -24,8 +24,9 @@ class Placement(Noun):
 
     `cores` counts cores of its own (None: as many as it takes); `threads` is the count written to
     its environment (None: the environment is left as it is); `most_cores` is up to how many it may
-    take, with as many threads, where nothing else could use them; `cap_memory` makes the reserved
-    memory a limit where a cgroup can hold it. Jobs are tried in the order of `rank`, and of the
+    take, with as many threads, where nothing else could use them; `expected_bytes` is the memory it
+    was measured to need (None: not known); `cap_memory` makes the reserved memory a limit where a
+    cgroup can hold it. Jobs are tried in the order of `rank`, and of the
     file where that is equal.
     """
 
@@ -35,6 +36,7 @@ class Placement(Noun):
     most_cores: Annotated[int, Field(ge=1)] | None = None
     devices: Annotated[int, Field(ge=0)] = 0
     alone: bool = False
+    expected_bytes: Annotated[int, Field(ge=0)] | None = None
     cap_memory: bool = False
     rank: Annotated[int, Field(ge=0)] = 0
 

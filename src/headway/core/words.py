@@ -68,7 +68,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A job may be placed from now on (also after its predecessors ended ok)."""
+    """A job may be placed from now on (also after its predecessors ended ok).
+
+    A Tick follows the last of those that arrive at one instant.
+    """
 
     t: int
     job: int

@@ -15,6 +15,7 @@ from headway.core.noun import Noun
 from headway.core.plan import Plan
 from headway.core.policy import Policy
 from headway.core.units import NS_PER_S
+from headway.core.view import JobState
 from headway.core.words import Status
 from headway.core.workload import Workload
 from headway.sim.drive import drive
@@ -62,7 +63,7 @@ def forecast(
     workloads: Sequence[Workload],
     machine: Machine,
     *,
-    mixtures: int = MIXTURES,
+    mixtures: int | None = None,
 ) -> Forecast:
     """Carry a plan out in the simulated world.
 
@@ -73,7 +74,8 @@ def forecast(
         workloads: One a job, in the same order. A job of unknown duration gets a nominal one, to
             see who can be placed at all, and the makespan is unknown.
         machine: What the jobs are placed on.
-        mixtures: How many simulations with each job at one of its bounds or its value.
+        mixtures: How many simulations with each job at one of its bounds or its value; as many as
+            keep the work bounded, where not said.
 
     >>> from headway.planners.queue import Queue
     >>> from headway.testing.queues import FakeQueue, fake_jobs
@@ -84,6 +86,8 @@ def forecast(
     >>> told.makespan.value, told.makespan.high
     (20.0, 20.0)
     """
+    if mixtures is None:
+        mixtures = min(MIXTURES, 500 // max(1, len(jobs)))
     known = all(workload.known for workload in workloads)
     middle = _simulated(plan, policy, jobs, [_nominal(w) for w in workloads], machine)
     others = []
@@ -142,8 +146,12 @@ def _nominal(workload: Workload) -> Workload:
 
 
 def _makespan(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -> Estimate:
+    cores = worlds[0].view.machine.usable_cores
     times = [world.makespan_ns / NS_PER_S for world in worlds]
-    durations = [workload.duration for workload in workloads]
+    durations = [
+        _work_as_placed(state, workload, cores)
+        for state, workload in zip(worlds[0].view.states, workloads, strict=True)
+    ]
     # As good as the least of what it is reckoned from.
     worst = max((_ORIGINS.index(duration.origin) for duration in durations), default=0)
     return Estimate(
@@ -155,6 +163,15 @@ def _makespan(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -
         source="simulated",
         samples=min((duration.samples for duration in durations), default=0),
     )
+
+
+def _work_as_placed(state: JobState, workload: Workload, cores: int) -> Estimate:
+    """What a job's time was reckoned from: its pace with the threads that it was given."""
+    share = state.last_share
+    if share is None or not workload.paces:
+        return workload.duration
+    own = len(share.cores) if share.cores else cores
+    return workload.pace(share.threads or workload.own_threads or own).work
 
 
 def _peak(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -> Estimate:

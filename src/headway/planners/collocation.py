@@ -1,21 +1,37 @@
-"""The four fixed ways of running a list on one host: which share each job is given.
+"""The ways of running a list on one host: which share each job is given, and which way is best.
 
 serial       one after another, environment untouched
 naive        everything at once, no limits: what happens when nobody divides anything
 shared       as many at once as there are cores, threads divided, free to move between cores
 partitioned  the same, but each job on cores of its own, its declared memory a cap
+mixed        partitioned with as many cores for each job as end the list early, in such an order
+
+[Note: what is not known is tried] Until a job was measured nobody can say what it gains from a
+second core. It starts on one of its own, which costs it at most what its threads would have gained
+(1.8 times as long was the most seen), and takes the idle ones beside it where nobody else can.
+That no gain beats a small one holds for measured jobs only: else nothing would ever be learnt.
 """
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from headway.core.environment import THREAD_VARIABLES
+from headway.core.errors import DoesNotFit
 from headway.core.job import Job
 from headway.core.machine import Machine
-from headway.core.plan import Mode, Placement, Plan, PolicyChoice
+from headway.core.noun import Noun
+from headway.core.plan import MODES, Mode, Placement, Plan, PolicyChoice
+from headway.core.workload import Workload
+from headway.forecast.queue import Forecast
+from headway.numerics.moldable import Moldable, best_schedule
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+# What of the machine's memory jobs may use in all; as in `View.capacity_bytes`.
+CAPACITY_PART = 0.95
+# Of two that end at the same time the simpler one is taken.
+_SIMPLE: tuple[Mode, ...] = ("serial", "partitioned", "shared", "mixed", "naive")
 _BEFORE_ASSIGNMENTS = {"env", "export", ";", "&&", "\n"}
 
 
@@ -121,3 +137,194 @@ def _reason(mode: Mode, cores: int) -> str:
         "shared": f"up to {cores} at once, threads divided, free to move between cores",
         "partitioned": f"up to {cores} at once, each on cores of its own",
     }[mode]
+
+
+def mixed_plan(
+    jobs: Sequence[Job],
+    machine: Machine,
+    workloads: Sequence[Workload],
+    *,
+    keep_threads: bool = False,
+    environment: Mapping[str, str],
+) -> Plan:
+    """Cores for each job and an order in which the list is predicted to end early.
+
+    Jobs of unknown duration come first, on one core each, so that they are known soon.
+
+    Args:
+        jobs: In the order of the file.
+        machine: Its usable cores and memory bound what runs at once.
+        workloads: What is known of them, one a job.
+        keep_threads: As in `fixed_plan`; then no width is chosen.
+        environment: The caller's variables.
+    """
+    plain = fixed_plan(
+        jobs, machine, mode="partitioned", keep_threads=keep_threads, environment=environment
+    )
+    cores = machine.usable_cores
+    known = [index for index, workload in enumerate(workloads) if workload.known]
+    free = [placement.threads is not None for placement in plain.placements]
+    choosable = [
+        free[index] and job.threads is None and job.cores is None and job.mode != "alone"
+        for index, job in enumerate(jobs)
+    ]
+    tasks = [
+        _task(workloads[index], plain.placements[index], choosable[index], cores) for index in known
+    ]
+    found = best_schedule(tasks, cores=cores, memory=_capacity(machine))
+    widths = dict(zip(known, found.widths, strict=True))
+    ranks = {known[place]: rank for rank, place in enumerate(found.order, start=1)}
+    placements = []
+    for index, placement in enumerate(plain.placements):
+        peak = workloads[index].peak_bytes
+        update: dict[str, int | None] = {
+            "rank": ranks.get(index, 0),
+            "expected_bytes": int(peak.high) if peak.known and peak.origin == "measured" else None,
+        }
+        if choosable[index]:
+            width = widths.get(index, 1)
+            update |= {
+                "cores": width,
+                "threads": width,
+                "most_cores": max(width, fastest_threads(workloads[index], cores)),
+            }
+        placements.append(placement.model_copy(update=update))
+    wide = sum(width > 1 for index, width in widths.items() if choosable[index])
+    return plain.model_copy(
+        update={
+            "mode": "mixed" if wide else "partitioned",
+            "placements": tuple(placements),
+            "policy": plain.policy.model_copy(
+                update={"knobs": {**plain.policy.knobs, "learns": True}}
+            ),
+            "reason": f"{wide} with more cores than one, the others side by side"
+            if wide
+            else plain.reason,
+        }
+    )
+
+
+def candidates(
+    jobs: Sequence[Job],
+    machine: Machine,
+    workloads: Sequence[Workload],
+    *,
+    keep_threads: bool = False,
+    environment: Mapping[str, str],
+) -> list[Plan]:
+    """The plans worth a forecast: serial always, and naive where everything fits in memory at once.
+
+    The planned order takes the place of the file's where every job gets one core.
+    """
+    mixed = mixed_plan(jobs, machine, workloads, keep_threads=keep_threads, environment=environment)
+    held = sum(w.peak_bytes.value for w in workloads if w.peak_bytes.known)
+    plans = []
+    for mode in MODES:
+        if mode == "naive" and held > _capacity(machine):
+            continue
+        if mode != mixed.mode:
+            plans.append(
+                fixed_plan(
+                    jobs, machine, mode=mode, keep_threads=keep_threads, environment=environment
+                )
+            )
+    return [*plans, mixed]
+
+
+def fastest_threads(workload: Workload, cores: int) -> int:
+    """The count of threads with which a job is thought to go fastest; of equal ones the smallest.
+
+    A job of which nothing is known may gain by every core.
+    """
+    if not workload.known:
+        return cores
+    return min(
+        range(1, cores + 1), key=lambda threads: (workload.pace(threads).work.value, threads)
+    )
+
+
+def _capacity(machine: Machine) -> float:
+    """Bytes that jobs may use in all."""
+    return max(0.0, machine.host.memory_bytes * CAPACITY_PART - machine.foreign.memory_bytes)
+
+
+def _task(workload: Workload, placement: Placement, choosable: bool, cores: int) -> Moldable:
+    """A job for the search; one whose width is given never ends with another."""
+    start_up_s = workload.start_up.value if workload.start_up.known else 0.0
+    times = [start_up_s + workload.pace(width).work.value for width in range(1, cores + 1)]
+    if not choosable:
+        given = min(placement.cores or 1, cores)
+        times = [inf if width < given else times[given - 1] for width in range(1, cores + 1)]
+    peak = workload.peak_bytes
+    return Moldable(tuple(times), peak.high if peak.known else 0.0)
+
+
+class Choice(Noun):
+    """Which of several plans is carried out, and why.
+
+    `margin` is how much longer the runner-up is predicted to take, as a part of the chosen one's
+    makespan; None where makespans are not known.
+    """
+
+    chosen: Forecast
+    runner_up: Forecast | None = None
+    margin: float | None = None
+    reason: str
+
+
+def choose(forecasts: Sequence[Forecast], *, busy_alone: float | None = None) -> Choice:
+    """The forecast with the shortest makespan whose jobs all have the memory they need.
+
+    A gain inside the bounds is no gain: then serial wins, where it was measured what serial takes.
+
+    Args:
+        forecasts: Serial among them; two or more.
+        busy_alone: Part of all cores that the jobs keep busy one after another, where known.
+
+    Raises:
+        DoesNotFit: No job can run under any of them; says why.
+    """
+    able = [one for one in forecasts if not one.feasible]
+    if not able:
+        raise DoesNotFit(f"no job of the list can run here: {forecasts[0].feasible}")
+    fitting = [one for one in able if not one.lost] or able
+    serial = next(one for one in able if one.plan.mode == "serial")
+    if not all(one.makespan.known for one in able):
+        tried = next((one for one in fitting if one.plan.mode in ("mixed", "partitioned")), serial)
+        return Choice(
+            chosen=tried,
+            reason=f"to be learnt: {tried.makespan.source or 'some jobs were never measured'}. "
+            "Each starts on a core of its own, which can cost it at most what more threads would "
+            "have gained it",
+        )
+    order = sorted(fitting, key=lambda one: (one.makespan.value, _SIMPLE.index(one.plan.mode)))
+    best = order[0]
+    if best.plan.mode != "serial" and _no_gain(best, serial):
+        gain = 1 - best.makespan.value / serial.makespan.value
+        busy = ""
+        if busy_alone is not None:
+            busy = f"; one job alone keeps {busy_alone:.0%} of the cores busy"
+        return Choice(
+            chosen=serial,
+            runner_up=best,
+            margin=best.makespan.value / serial.makespan.value - 1,
+            reason=f"no gain from sharing: {best.plan.mode} is predicted to save {gain:.0%}, "
+            f"which is inside the bounds{busy}",
+        )
+    if len(order) == 1:
+        return Choice(chosen=best, reason="nothing else has the memory")
+    runner_up = order[1]
+    margin = runner_up.makespan.value / best.makespan.value - 1 if best.makespan.value else 0.0
+    against = serial.makespan.value / best.makespan.value if best.makespan.value else 1.0
+    words = (
+        f"{against:.1f} times faster than one after another"
+        if best.plan.mode != "serial"
+        else "every way of sharing is predicted to end later"
+    )
+    return Choice(chosen=best, runner_up=runner_up, margin=margin, reason=words)
+
+
+def _no_gain(best: Forecast, serial: Forecast) -> bool:
+    """Whether what is gained lies inside the bounds; nothing is said of what was not measured."""
+    measured = serial.makespan.origin in ("measured", "modelled")
+    return measured and best.makespan.high >= serial.makespan.low

@@ -64,7 +64,7 @@ class SimulatedAttempt:
         self._machine = machine
         self._tasks = 0
         own = len(share.cores) if share.cores else machine.usable_cores
-        ops = workload.ops_with(fate.threads or share.threads or own)
+        ops = workload.ops_with(fate.threads or share.threads or workload.own_threads or own)
         self._widths = [round(op.cores * MILLI) for op in ops]
         self._works = [op.work_ns * width for op, width in zip(ops, self._widths, strict=True)]
         self._total = sum(self._works)

@@ -171,6 +171,7 @@ class SimulatedWorld:
                 case Settle():
                     arrived, cancelled = self.view.follow(action, concerned)
                     self._events.extend(Arrived(self.now_ns, index) for index in arrived)
+                    self._events.extend([Tick(self.now_ns)] if arrived else [])
                     todo.extend(cancelled)
 
     # --- what users ask for ----------------------------------------------------------------------

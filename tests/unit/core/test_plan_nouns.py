@@ -87,7 +87,7 @@ def test_a_field_far_inside_is_named_by_its_path():
     plan = FakeQueue(jobs=[JOB]).plan("serial").to_json()
     with pytest.raises(BadFile, match=r'field "placements\.0\.devices"'):
         Plan.from_json(plan.replace('"devices": 0', '"devices": -1'), source="x")
-    words = r'unknown field "placements\.0\.device"; known fields: job cores threads most_cores devices'
+    words = r'unknown field "placements\.0\.device"; known fields: job cores threads most_cores'
     with pytest.raises(BadFile, match=words):
         Plan.from_json(plan.replace('"devices": 0', '"device": 1'), source="x")
 

@@ -52,7 +52,8 @@ class Story:
         return list(actions)
 
     def arrive(self, *indices):
-        return [action for index in indices for action in self.tell(Arrived(self.t, index))]
+        actions = [action for index in indices for action in self.tell(Arrived(self.t, index))]
+        return [*actions, *self.tell(Tick(self.t))]
 
     def run(self, index, *, peak, phase="steps"):
         """The job has left its start-up holding so much."""
@@ -315,8 +316,8 @@ def test_a_whole_story_on_two_cores_word_for_word():
     learnt = Outcome("ok", exit_code=0, peak_bytes=MIB, unseen="steps are not visible")
     assert told == [
         (0, Arrived(0, 0)),
-        (0, Start(0, share)),
         (0, Arrived(0, 1)),
+        (0, Start(0, share)),
         (0, Started(0, 0, 1)),
         (0, Phase(0, 0, "steady")),
         (1, Reserve(0, int(MIB * 1.15))),

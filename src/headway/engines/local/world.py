@@ -240,6 +240,7 @@ class LocalWorld:
                 case Settle():
                     arrived, cancelled = self.view.follow(action, concerned)
                     self._events.extend(Arrived(t, index) for index in arrived)
+                    self._events.extend([Tick(t)] if arrived else [])
                     todo.extend(cancelled)
 
     @property
@@ -285,6 +286,7 @@ class LocalWorld:
         for index in wanted:
             if not self.view.states[index].missing:
                 self._events.append(Arrived(self._now(), index))
+        self._events.append(Tick(self._now()))
         self._forget_lost_followers()
 
     def see_devices_with(self, look: Callable[[], Iterable[Device]]) -> None:

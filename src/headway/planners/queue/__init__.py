@@ -1,10 +1,11 @@
 """The queue policy of every fixed mode: in the order of the file, as far as there is room.
 
-Memory. A job reserves the larger of what it declared, the 95th percentile of ended attempts of the
-same script, and a fair share (an equal part of all memory, or of what is not reserved yet where
-that is less). That holds until its first steps, or five seconds of steady memory where steps cannot
-be seen; from then on the larger of declared and its own peak with a margin. When the host runs low
-the newest job stops, waits for room with a corrected reservation, and runs again.
+Memory. A job reserves the larger of what it declared and what it was measured to need before; where
+that is not known, of what it declared, the 95th percentile of ended attempts of the same script,
+and a fair share (an equal part of all memory, or of what is not reserved yet where that is less).
+That holds until its first steps, or five seconds of steady memory where steps cannot be seen; from
+then on the larger of declared and its own peak with a margin. When the host runs low the newest job
+stops, waits for room with a corrected reservation, and runs again.
 
 Order. The first job that does not fit beside the others may be overtaken, but only by `patience`
 jobs: then nothing new starts before it (packing with ageing, so that a wide job is never starved by
@@ -31,6 +32,7 @@ from headway.core.words import (
     Exited,
     Memory,
     MemoryPressure,
+    Phase,
     Replan,
     Reserve,
     Reshare,
@@ -38,6 +40,7 @@ from headway.core.words import (
     Settle,
     Share,
     Start,
+    Started,
     Stop,
     Tick,
     Wait,
@@ -102,7 +105,9 @@ class Queue(Policy):
             spare = sorted(view.free_cores)
             for state in view.running.values():
                 actions.extend(self._look_after(state, view, spare))
-        if not view.draining:
+        # All that arrive at one instant are there before anyone starts: a Tick follows them. A
+        # start or a first step gives nothing free: reservations are corrected at ticks.
+        if not view.draining and not isinstance(event, Arrived | Started | Phase):
             memory, starts = self._fill(memory, view)
             actions.extend(starts)
         return memory, actions
@@ -121,6 +126,8 @@ class Queue(Policy):
             state = view.states[index]
             group = state.job.group
             if group is not None and group in tried:
+                continue
+            if blocked is not None and self._still_too_wide(state, room, view):
                 continue
             members = [state]
             if group is not None:
@@ -176,6 +183,16 @@ class Queue(Policy):
             return 0
         return max(0, (state.placement.most_cores or 0) - len(share.cores))
 
+    def _still_too_wide(self, state: JobState, room: Room, view: View) -> bool:
+        """Whether a job waits for more cores than are free, and was told so: nothing is new."""
+        width = self._width(state, view)
+        return (
+            room.slots is not None
+            and room.running > 0
+            and width > room.slots
+            and state.wait_reason == _waits_for(width)
+        )
+
     def _room(self, view: View, *, empty: bool = False) -> Room:
         """What is free to give; `empty`: what would be, without any job of ours."""
         slots = self._slots(view)
@@ -193,7 +210,7 @@ class Queue(Policy):
                 devices=sorted(view.free_devices | held),
                 bytes=view.free_bytes + view.reserved_bytes,
             )
-        used = sum(self._width(state, view) for state in running)
+        used = sum(self._taken(state, view) for state in running)
         return Room(
             slots=None if slots is None else max(0, slots - used),
             cores=sorted(view.free_cores),
@@ -213,6 +230,11 @@ class Queue(Policy):
         return min(
             state.placement.cores or 1, view.machine.usable_cores if slots is None else slots
         )
+
+    def _taken(self, state: JobState, view: View) -> int:
+        """Slots that a running job takes: it may have been given idle cores beside its own."""
+        cores = state.share.cores if state.share is not None and not state.confined else None
+        return max(len(cores or ()), self._width(state, view))
 
     def _shares(self, members: list[JobState], room: Room, view: View) -> tuple[list[Share], str]:
         """Shares for all members together, or none and the reason in words; takes the room."""
@@ -236,7 +258,7 @@ class Queue(Policy):
             return None, "waits to have the machine to itself"
         # With nothing beside it a job starts however few slots others' work leaves.
         if room.slots is not None and width > room.slots and room.running:
-            return None, f"waits for {width} free cores" if width > 1 else "waits for a free core"
+            return None, _waits_for(width)
         devices = [i for i in room.devices if serves(view.machine.devices[i], state.job)]
         if state.placement.devices > len(devices):
             return (
@@ -281,7 +303,12 @@ class Queue(Policy):
                 return ""
             others = show_bytes(view.foreign_bytes)
             return f"waits for {show_bytes(declared)} of memory: {free} free, others use {others}"
-        known = state.reserved_bytes or declared or view.peak_of_script(state.job.script)
+        known = (
+            state.reserved_bytes
+            or declared
+            or state.placement.expected_bytes
+            or view.peak_of_script(state.job.script)
+        )
         if reserved > free_bytes:
             return f"waits for {show_bytes(reserved)} of memory: {free} not reserved"
         if not known and reserved < SLIVER * view.capacity_bytes / (self._slots(view) or 1):
@@ -294,6 +321,9 @@ class Queue(Policy):
             return state.reserved_bytes
         if state.placement.cap_memory and state.job.memory_bytes is not None:
             return state.job.memory_bytes
+        expected = state.placement.expected_bytes
+        if expected is not None:
+            return max(state.job.memory_bytes or 0, expected)
         fair = self._fair_share(state, room, view)
         peak = view.peak_of_script(state.job.script) or 0
         return max(state.job.memory_bytes or 0, int(peak * PEAK_MARGIN), fair)
@@ -439,6 +469,10 @@ class Queue(Policy):
         # Each stop says that the last correction was too small: grow faster, end alone.
         factor = OOM_FACTOR ** (1 + state.oom_retries + state.stops)
         return min(int(held * factor) or view.capacity_bytes, view.capacity_bytes)
+
+
+def _waits_for(width: int) -> str:
+    return f"waits for {width} free cores" if width > 1 else "waits for a free core"
 
 
 def _list(cores: Sequence[int]) -> str:
