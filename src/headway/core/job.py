@@ -15,6 +15,8 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 Seconds = Annotated[float, Field(gt=0)]
 Bytes = Annotated[int, Field(gt=0)]
 
+MIG_PROFILE = re.compile(r"[1-9]g\.[1-9]\d{0,2}gb(?:[+-](?:me|gfx|me\.all))?")
+
 _RUNNER = re.compile(r"^(python|pypy)[\d.]*$")
 _SCRIPT = re.compile(r"\.(py|sh|R|jl)$")
 
@@ -24,7 +26,9 @@ class Job(Noun):
 
     `threads` is a count the user pinned; `cores` defaults to it. `env` holds only values that the
     job file itself states. `group` members start together, `after` names jobs that must end ok
-    first. `line` is the line of the job file, 0 where there is none.
+    first. `devices` are those the user named, by index, and `collocation` how the job is to share
+    them with the others on them: "mps", the MIG profile of a slice of its own, or "" where nothing
+    was said. `line` is the line of the job file, 0 where there is none.
     """
 
     name: Name
@@ -41,6 +45,8 @@ class Job(Noun):
     env: tuple[tuple[str, str], ...] = ()
     after: tuple[Name, ...] = ()
     group: Name | None = None
+    devices: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    collocation: str = ""
     mode: Literal["alone", "shared"] = "shared"
     line: Annotated[int, Field(ge=0)] = 0
 
@@ -49,6 +55,20 @@ class Job(Noun):
         if self.threads and self.cores and self.threads < self.cores:
             raise ValueError(f"cores={self.cores} is more than threads={self.threads}")
         return self
+
+    @model_validator(mode="after")
+    def _shares_named_devices(self) -> Self:
+        way = self.collocation
+        if way not in ("", "mps") and not MIG_PROFILE.fullmatch(way):
+            raise ValueError(f"collocation={way!r} is neither mps nor a MIG profile")
+        if way and not self.devices:
+            raise ValueError(f"collocation={way} without the devices that it is meant for")
+        return self
+
+    @property
+    def mig_profile(self) -> str:
+        """The MIG profile of the slice that the job is to have; "" where it is to have none."""
+        return "" if self.collocation == "mps" else self.collocation
 
     @cached_property
     def script(self) -> str:
@@ -63,12 +83,14 @@ class Job(Noun):
 class Jobs(Noun):
     """The list as it stands in jobs.json, in the order of the file.
 
-    `environment` is the fingerprint of the caller's variables when the run was made.
+    `environment` is the fingerprint of the caller's variables when the run was made; `notes` say
+    what the reader left out.
     """
 
     source: str
     environment: Environment | None = None
     jobs: tuple[Job, ...]
+    notes: tuple[str, ...] = ()
 
 
 def script_of(command: str, folder: str) -> str:

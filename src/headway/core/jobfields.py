@@ -39,13 +39,14 @@ def show(given: object, width: int = 60) -> str:
 class Draft:
     """One job as far as it is read, and its place for errors.
 
-    `line` is None where the format has none; `label` says which job it is in TOML; `fields` are
-    those of Job.
+    `line` is None where the format has none; `label` says which job it is in TOML; `base` is what
+    the job is called where it states no name ("": after its script); `fields` are those of Job.
     """
 
     source: str
     line: int | None
     label: str = ""
+    base: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
 
     def bad(self, message: str) -> BadJobFile:

@@ -1,8 +1,8 @@
-r"""Job files: a shell command a line, or TOML with defaults. One bad word and nothing starts.
+r"""Job files: a shell command a line, TOML with defaults, or a CSV of radT.
 
-Both formats end in the same drafts, and the drafts in `Jobs`: names made unique, `after` and groups
-checked. Every refusal is a `BadJobFile` that gives the line, the field, what was given and what is
-allowed. Nothing here touches a disk but `read`.
+One bad word and nothing starts. All formats end in the same drafts, and the drafts in `Jobs`: names
+made unique, `after` and groups checked. Every refusal is a `BadJobFile` that gives the line, the
+field, what was given and what is allowed. Nothing here touches a disk but `read`.
 
     [name=big memory=2G] python train.py --width 512
     python train.py --width 64
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headway.core import radt
 from headway.core.errors import BadJobFile
 from headway.core.job import Jobs
 from headway.core.jobfields import KEYS, TABLE_KEYS, Draft, show
@@ -64,7 +65,8 @@ def parse(text: bytes, *, source: str, folder: str) -> Jobs:
     r"""The jobs that a job file states, in its order.
 
     A `source` that ends in ``.toml`` is TOML, and so is a text that begins with ``[[job]]`` or
-    ``[defaults]``; everything else is a shell command a line.
+    ``[defaults]``; one that ends in ``.csv``, or begins with radT's first columns, is a CSV of
+    radT; everything else is a shell command a line.
 
     Args:
         text: The file's content: UTF-8, at most `MAX_BYTES` and `MAX_JOBS` jobs.
@@ -87,9 +89,14 @@ def parse(text: bytes, *, source: str, folder: str) -> Jobs:
         line = text.count(b"\n", 0, text.index(b"\0")) + 1
         raise BadJobFile(source, line, f"holds a NUL byte; a job file is text.{hint}")
     text = text.removeprefix(b"\xef\xbb\xbf")
+    notes: tuple[str, ...] = ()
     if source.endswith(".toml") or _looks_like_toml(text):
         drafts = _toml_drafts(text, source, folder)
         what = "a [[job]] table for each job"
+    elif source.endswith(".csv") or radt.is_header(_first_line(text)):
+        lines = (line for _, line in _numbered(text, source))
+        drafts, notes = radt.read_rows(lines, source=source, folder=folder, most=MAX_JOBS)
+        what = "a row for each run below the names of the columns"
     else:
         drafts = list(_line_drafts(text, source, folder))
         what = "one shell command a line"
@@ -98,10 +105,7 @@ def parse(text: bytes, *, source: str, folder: str) -> Jobs:
     give_names(drafts)
     jobs = tuple(draft.build() for draft in drafts)
     check_after(jobs, drafts)
-    return Jobs(source=source, jobs=jobs)
-
-
-# ---- one command a line -------------------------------------------------------------------------
+    return Jobs(source=source, jobs=jobs, notes=notes)
 
 
 def _decoded(raw: bytes, source: str, number: int) -> str:
@@ -112,12 +116,28 @@ def _decoded(raw: bytes, source: str, number: int) -> str:
         raise BadJobFile(source, number, f"{given} is not UTF-8; save the file as UTF-8.") from None
 
 
+def _first_line(text: bytes) -> str:
+    """The first line that says something; it may not be UTF-8."""
+    for raw in io.BytesIO(text):
+        line = raw.decode(errors="replace").strip()
+        if line and not line.startswith("#"):
+            return line
+    return ""
+
+
+def _numbered(text: bytes, source: str) -> Iterator[tuple[int, str]]:
+    # Only \n ends a line: str.splitlines would also cut a command at a form feed or U+2028.
+    for number, raw in enumerate(io.BytesIO(text), start=1):
+        yield number, _decoded(raw, source, number)
+
+
+# ---- one command a line -------------------------------------------------------------------------
+
+
 def _lines(text: bytes, source: str) -> Iterator[tuple[int, str]]:
     """Commands with the number of their first line; a continued one keeps its line breaks."""
-    # Only \n ends a line: str.splitlines would also cut a command at a form feed or U+2028.
-    numbered = enumerate(io.BytesIO(text), start=1)
-    for number, raw in numbered:
-        line = _decoded(raw, source, number)
+    numbered = _numbered(text, source)
+    for number, line in numbered:
         if not line.strip() or line.lstrip(" \t").startswith("#"):
             continue
         parts = [line]
@@ -127,7 +147,7 @@ def _lines(text: bytes, source: str) -> Iterator[tuple[int, str]]:
                 raise BadJobFile(
                     source, number, "ends with a backslash, but no line follows to be joined to it."
                 )
-            parts.append(_decoded(following[1], source, following[0]))
+            parts.append(following[1])
         yield number, "\n".join(parts)
 
 
@@ -210,11 +230,7 @@ def _gathered(draft: Draft, entries: list[tuple[str, str | None]], prefix: str) 
 
 
 def _looks_like_toml(text: bytes) -> bool:
-    for raw in io.BytesIO(text):
-        line = raw.decode(errors="replace").strip()
-        if line and not line.startswith("#"):
-            return _TABLE_HEAD.fullmatch(line) is not None
-    return False
+    return _TABLE_HEAD.fullmatch(_first_line(text)) is not None
 
 
 def _toml_drafts(text: bytes, source: str, folder: str) -> list[Draft]:
@@ -239,8 +255,8 @@ def _toml_drafts(text: bytes, source: str, folder: str) -> list[Draft]:
 
 
 def _toml(text: bytes, source: str) -> dict[str, Any]:
-    for number, raw in enumerate(io.BytesIO(text), start=1):
-        _decoded(raw, source, number)
+    for _ in _numbered(text, source):
+        pass  # so that a byte that is not UTF-8 is reported with its line
     try:
         return tomllib.loads(text.decode())
     except RecursionError:

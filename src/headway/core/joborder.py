@@ -20,7 +20,7 @@ _Wait = tuple[int, int]
 
 
 def give_names(drafts: Sequence[Draft]) -> None:
-    """Give every draft without a name one after its script, with -2, -3 ... where it is taken.
+    """Give every draft without a name its base or its script's, with -2, -3 ... where it is taken.
 
     Raises:
         BadJobFile: Two jobs state the same name.
@@ -37,7 +37,7 @@ def give_names(drafts: Sequence[Draft]) -> None:
     numbers: dict[str, count[int]] = {}
     for draft in drafts:
         if "name" not in draft.fields:
-            base = default_name(draft.fields["command"])
+            base = draft.base or default_name(draft.fields["command"])
             name, number = base, numbers.setdefault(base, count(2))
             while name in taken:
                 name = f"{base}-{next(number)}"

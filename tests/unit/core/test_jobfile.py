@@ -535,18 +535,19 @@ def test_what_cannot_be_read(tmp_path, make, message):
 
 
 def blocks() -> list[tuple[str, str]]:
-    return re.findall(r"^```(jobs|toml)\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"^```(jobs|toml|csv)\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_has_both_formats():
+def test_the_page_has_all_formats():
     kinds = [kind for kind, _ in blocks()]
     assert kinds.count("jobs") >= 3
     assert kinds.count("toml") >= 1
+    assert kinds.count("csv") >= 1
 
 
 @pytest.mark.parametrize(("kind", "text"), blocks())
 def test_the_examples_of_the_page_are_read(kind, text):
-    jobs = jobs_of(text, "jobs.toml" if kind == "toml" else "jobs.txt")
+    jobs = jobs_of(text, "jobs.txt" if kind == "jobs" else f"jobs.{kind}")
     assert len(jobs) > 1
 
 

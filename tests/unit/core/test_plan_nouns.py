@@ -2,6 +2,7 @@
 
 import pytest
 
+from headway.core import catalogue
 from headway.core.environment import Environment
 from headway.core.errors import BadFile
 from headway.core.estimate import unknown
@@ -25,6 +26,8 @@ JOB = fake_job(
     env=(("A", "1"),),
     after=("b",),
     group="g",
+    devices=(0, 1),
+    collocation="mps",
     mode="alone",
 )
 NOUNS: list[Noun] = [
@@ -53,6 +56,7 @@ NOUNS: list[Noun] = [
     ),
     JobResult(name="a", status="ok", cores=(0, 1)),
     unknown("ratio"),
+    catalogue.device("a100-40gb"),
 ]
 
 
@@ -120,6 +124,25 @@ def test_nothing_is_made_of_nothing(kind):
 def test_the_script_of_a_command(command, script):
     assert script_of(command, "/work") == script
     assert Job(name="a", command=command, folder="/work").script == script
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"devices": (0,), "collocation": "MIG"}, "neither mps nor a MIG profile"),
+        ({"collocation": "mps"}, "without the devices that it is meant for"),
+    ],
+)
+def test_a_way_of_sharing_that_says_too_little_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        fake_job("a", **fields)
+
+
+def test_the_mig_profile_of_a_job():
+    profiles = [
+        fake_job("a", devices=(0,), collocation=way).mig_profile for way in ("", "mps", "1g.5gb+me")
+    ]
+    assert profiles == ["", "", "1g.5gb+me"]
 
 
 def test_threads_below_cores_are_refused():
