@@ -6,17 +6,12 @@ shared       as many at once as there are cores, threads divided, free to move b
 partitioned  the same, but each job on cores of its own, its declared memory a cap
 """
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 
-from headway.core.environment import THREAD_VARIABLES
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Mode, Placement, Plan, PolicyChoice
-
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_BEFORE_ASSIGNMENTS = {"env", "export", ";", "&&", "\n"}
+from headway.core.threads import own_threads
 
 
 def fixed_plan(
@@ -48,44 +43,6 @@ def fixed_plan(
         knobs={"slots": slots, "pin": mode == "partitioned", "admit": mode != "naive"},
     )
     return Plan(mode=mode, policy=policy, placements=placements, reason=_reason(mode, cores))
-
-
-def own_threads(job: Job, environment: Mapping[str, str]) -> int | None:
-    """The thread count that the user set for a job outside `threads=`: command, env, caller."""
-    for name in THREAD_VARIABLES:
-        for text in (
-            _leading(job.command).get(name),
-            dict(job.env).get(name),
-            environment.get(name),
-        ):
-            # OMP_NUM_THREADS may be a list for nested levels; the first entry is the outer one.
-            first = (text or "").split(",")[0].strip()
-            if first.isdigit() and int(first) > 0:
-                return int(first)
-    return None
-
-
-def _leading(command: str) -> dict[str, str]:
-    """Assignments in front of a shell command: ``A=1 B=2 python ...``, also after env or export.
-
-    >>> _leading("export A=1; B='2 3' env C=4 python train.py D=5")
-    {'A': '1', 'B': '2 3', 'C': '4'}
-    """
-    try:
-        # Shells end a word at these too; quotes are taken off.
-        lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|\n")
-        lexer.whitespace = " \t\r"
-        words = list(lexer)
-    except ValueError:
-        return {}
-    found: dict[str, str] = {}
-    for word in words:
-        assignment = _ASSIGNMENT.fullmatch(word)
-        if assignment:
-            found[assignment[1]] = assignment[2]
-        elif word not in _BEFORE_ASSIGNMENTS:
-            break
-    return found
 
 
 def _placement(
