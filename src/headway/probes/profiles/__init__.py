@@ -123,7 +123,7 @@ class ProfileStore:
             subjects.append(Subject(job, identity, contents.of(identity.path), threads))
         scripts = {subject.identity.script for subject in subjects}
         rows: dict[str, list[PastAttempt]] = defaultdict(list)
-        for row in self._ask(lambda d: tuple(d.attempts_of_scripts(scripts)), otherwise=()):
+        for row in self._ask(lambda d: tuple(d.attempts_of_scripts(scripts))) or ():
             rows[row.script].append(row)
         now_ns = time.time_ns() if now_ns is None else now_ns
         return recall(subjects, rows, machine=machine_digest(machine), now_ns=now_ns)
@@ -146,17 +146,17 @@ class ProfileStore:
 
     def learn(self, attempts: Sequence[PastAttempt], *, wait_s: float = _WAIT_S) -> bool:
         """Keep attempts, in one transaction; False where the file is busy: worth another try."""
-        kept = self._ask(lambda d: d.add_attempts(attempts, wait_s=wait_s), otherwise=False)
-        return kept or self._database is None
+        kept = self._ask(lambda d: d.add_attempts(attempts, wait_s=wait_s))
+        return kept is not None or self._database is None
 
     def pair_ratios(self, keys: Iterable[str]) -> tuple[PairRatio, ...]:
         """The kept ratios whose first job is one of these (see `key_of`), oldest first."""
-        return self._ask(lambda d: tuple(d.pairs_of(keys)), otherwise=())
+        return self._ask(lambda d: tuple(d.pairs_of(keys))) or ()
 
     def learn_pairs(self, pairs: Sequence[PairRatio], *, wait_s: float = _WAIT_S) -> bool:
         """Keep ratios, in one transaction; False where the file is busy: worth another try."""
-        kept = self._ask(lambda d: d.add_pairs(pairs, wait_s=wait_s), otherwise=False)
-        return kept or self._database is None
+        kept = self._ask(lambda d: d.add_pairs(pairs, wait_s=wait_s))
+        return kept is not None or self._database is None
 
     def forget(self, script: str | None = None) -> int:
         """Delete what is known of a script, or everything, a damaged file set aside too.
@@ -175,9 +175,7 @@ class ProfileStore:
             except OSError as error:
                 self._note(f"was emptied; {DAMAGED} could not be deleted ({error.strerror})")
         digest = None if script is None else script_digest(script, "")
-        return self._ask(
-            lambda d: d.forget(name=script, digest=digest, wait_s=_WAIT_S), otherwise=0
-        )
+        return self._ask(lambda d: d.forget(name=script, digest=digest, wait_s=_WAIT_S)) or 0
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -197,8 +195,8 @@ class ProfileStore:
                 self._note(f"cannot be used ({error})")
             return
 
-    def _ask(self, question: Callable[[Database], Answer], *, otherwise: Answer) -> Answer:
-        """What the database answers; where it cannot, the trouble is dealt with and noted."""
+    def _ask(self, question: Callable[[Database], Answer]) -> Answer | None:
+        """What the database answers; None where it cannot: the trouble is dealt with and noted."""
         for _ in range(2):
             if self._database is None:
                 break
@@ -209,7 +207,7 @@ class ProfileStore:
             except sqlite3.Error as error:
                 if not self._recover(error):
                     break
-        return otherwise
+        return None
 
     def _recover(self, error: sqlite3.Error) -> bool:
         """Deal with trouble; True where it is worth asking again."""
