@@ -16,6 +16,7 @@ __all__ = [
     # verbs
     "detect",
     "open_run",
+    "plan",
     "run",
     # nouns
     "Estimate",
@@ -32,6 +33,7 @@ __all__ = [
 _HOMES = {
     "detect": "headway.front",
     "open_run": "headway.front",
+    "plan": "headway.front",
     "run": "headway.front",
     "RunHandle": "headway.handle",
     "Estimate": "headway.core.estimate",
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from headway.core.plan import Plan
     from headway.core.run import Result
     from headway.core.timeline import Timeline
-    from headway.front import detect, open_run, run
+    from headway.front import detect, open_run, plan, run
     from headway.handle import RunHandle
 
 

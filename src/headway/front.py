@@ -9,16 +9,22 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headway.core.errors import BadFile, DoesNotFit, NotYet, UnknownName, UsageError
+from headway.core.folder import state_folder
 from headway.core.job import Job
 from headway.core.machine import Machine
-from headway.core.plan import MODES, Mode
+from headway.core.plan import MODES, Mode, Plan
 from headway.core.run import MARKER, RUNS_FOLDER, Run
 from headway.handle import RunHandle, Watch
 
+if TYPE_CHECKING:
+    from headway.planning import Planned
+
 # Known by name because users of other tools ask for them; see docs/design.md for their places.
-LATER_MODES = ("auto", "exclusive", "mps", "mig")
+LATER_MODES = ("exclusive", "mps", "mig")
+AUTO = "auto"
 
 
 def detect() -> Machine:
@@ -59,35 +65,108 @@ def check_mode(mode: str) -> Mode:
             return known
     if mode in LATER_MODES:
         raise NotYet(
-            f'mode "{mode}" is not in this version; use one of: {" ".join(MODES)}. Choosing by '
-            "predicted makespan and sharing a GPU come next."
+            f'mode "{mode}" is not in this version; use one of: {AUTO} {" ".join(MODES)}. Sharing '
+            "a GPU comes next."
         )
-    raise UsageError(f'unknown mode "{mode}"; known modes: {" ".join(MODES)}')
+    raise UsageError(f'unknown mode "{mode}"; known modes: {AUTO} {" ".join(MODES)}')
+
+
+def _plan_for(
+    jobs: Sequence[Job],
+    machine: Machine,
+    *,
+    mode: str,
+    keep_threads: bool,
+    plan: str | Path | None,
+) -> Plan:
+    """The plan that was given, or of the mode asked for, or the one chosen for the jobs."""
+    from headway.planners.collocation import fixed_plan
+    from headway.planning import plan_of
+    from headway.probes.profiles import ProfileStore
+
+    if plan is not None:
+        return read_plan(Path(plan), jobs)
+    if mode == AUTO:
+        with ProfileStore.open(state_folder()) as store:
+            return plan_of(
+                jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
+            ).plan
+    return fixed_plan(
+        jobs, machine, mode=check_mode(mode), keep_threads=keep_threads, environment=os.environ
+    )
+
+
+def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
+    """The plan in a file, for these jobs.
+
+    Raises:
+        BadFile: It cannot be read, or is no plan.
+        UsageError: It is for other jobs.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BadFile(f"{path}: cannot be read ({error.strerror})") from None
+    found = Plan.from_json(text, source=str(path))
+    why_not = found.why_not_for(jobs)
+    if why_not:
+        raise UsageError(
+            f"{path} is a plan for other jobs: {why_not}. Make one for these: headway plan"
+        )
+    return found
+
+
+def plan(
+    jobs: "str | Path | Sequence[str | Job]",
+    *,
+    on: str | None = None,
+    keep_threads: bool = False,
+) -> "Planned":
+    """Choose how to run a list by predicted makespan. Starts nothing, writes nothing.
+
+    Args:
+        jobs: A job file, or a list of shell commands or `Job`s.
+        on: A machine that is not here: a device of the catalogue (a100-40gb) or a machine.json.
+        keep_threads: Leave every job's thread count as the environment has it.
+
+    Raises:
+        BadJobFile: The job file is not right.
+        DoesNotFit: No job can run on that machine.
+        UnknownName: No such device.
+    """
+    from headway.core.catalogue import machine_of
+    from headway.planning import plan_of
+    from headway.probes.profiles import ProfileStore
+
+    listed, _ = read_jobs(jobs)
+    machine = machine_of(on) if on is not None else detect()
+    with ProfileStore.open(state_folder()) as store:
+        return plan_of(
+            listed, machine, store=store, keep_threads=keep_threads, environment=os.environ
+        )
 
 
 def prepare(
     jobs: "str | Path | Sequence[str | Job]",
     *,
-    mode: str = "partitioned",
+    mode: str = AUTO,
     out: str | Path | None = None,
     keep_threads: bool = False,
+    plan: str | Path | None = None,
 ) -> RunHandle:
     """Read the jobs, look at the machine, plan, and make the run folder. Starts nothing.
 
     Raises:
         BadJobFile: The job file is not right; nothing was started.
-        UsageError: The mode or the folder is not right.
+        BadFile: The plan's file is not right.
+        UsageError: The mode, the plan or the folder is not right.
+        DoesNotFit: No job can run on this machine.
     """
-    from headway.planners.collocation import fixed_plan
-
-    chosen = check_mode(mode)
     listed, source = read_jobs(jobs)
     machine = detect()
-    plan = fixed_plan(
-        listed, machine, mode=chosen, keep_threads=keep_threads, environment=os.environ
-    )
+    made = _plan_for(listed, machine, mode=mode, keep_threads=keep_threads, plan=plan)
     path = Path(out) if out is not None else _new_path(source)
-    run_folder = Run.create(path, plan=plan, machine=machine, jobs=listed, source=source)
+    run_folder = Run.create(path, plan=made, machine=machine, jobs=listed, source=source)
     _remember(run_folder)
     return RunHandle(run_folder)
 
@@ -95,24 +174,26 @@ def prepare(
 def run(
     jobs: "str | Path | Sequence[str | Job]",
     *,
-    mode: str = "partitioned",
+    mode: str = AUTO,
     out: str | Path | None = None,
     keep_threads: bool = False,
+    plan: str | Path | None = None,
     watch: Watch | None = None,
 ) -> RunHandle:
     """Run a list of training commands side by side, and return when all have ended.
 
     Args:
         jobs: A job file, or a list of shell commands or `Job`s.
-        mode: serial, naive, shared or partitioned.
+        mode: auto, serial, naive, shared or partitioned.
         out: The run folder to make; default `headway-runs/<time>-<file>-<4 hex>`.
         keep_threads: Leave every job's thread count as the environment has it.
+        plan: A plan.json for these jobs, instead of a mode.
         watch: Called after each event with the event and the queue's view.
 
     Raises:
         HeadwayError: See `headway.core.errors`.
     """
-    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads)
+    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads, plan=plan)
     handle.supervise(watch=watch)
     return handle
 
@@ -196,11 +277,6 @@ def recent_runs(*, here: bool = False, limit: int = 20) -> list[Path]:
                 found.setdefault(path, None)
     paths = sorted(found, key=lambda path: (path / ".headway").stat().st_mtime, reverse=True)
     return paths[:limit]
-
-
-def state_folder() -> Path:
-    """Where Headway keeps what outlives a run: $XDG_STATE_HOME/headway."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "headway"
 
 
 def _index_lines() -> list[str]:

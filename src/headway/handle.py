@@ -196,7 +196,6 @@ class RunHandle:
             NoSpace: The disk is full.
         """
         from headway.probes.machine import look_at_devices
-        from headway.sim.drive import drive
 
         if not again and self.supervisor() is None:
             result = self.folder.result()
@@ -212,7 +211,7 @@ class RunHandle:
                 world.see_devices_with(look_at_devices)
             if on_world is not None:
                 on_world(world)
-            drive(self._policy(), world, watch=watch)
+            self._drive(world, machine, watch)
             return self._write_result(world, notes=self.differences())
 
     def differences(self) -> list[str]:
@@ -279,6 +278,33 @@ class RunHandle:
     def _policy(self) -> Policy:
         choice = self.folder.plan.policy
         return tables.load("headway.planners", choice.name, Policy).model_validate(choice.knobs)
+
+    def _drive(self, world: LiveWorld, machine: Machine, watch: Watch | None) -> None:
+        """Drive the world to its end, and learn what there is to learn on the way."""
+        from headway.core.folder import state_folder
+        from headway.planning import replanner
+        from headway.probes.profiles import ProfileStore
+        from headway.sim.drive import drive
+
+        with (
+            ProfileStore.open(state_folder()) as store,
+            store.learner(machine, environment=os.environ) as learner,
+        ):
+
+            def seen(event: Event, view: View) -> None:
+                learner.watch(event, view)
+                if watch is not None:
+                    watch(event, view)
+
+            replan = replanner(
+                self.folder.jobs.jobs,
+                machine,
+                store=store,
+                keep_threads=self.folder.plan.keep_threads,
+                environment=os.environ,
+                learn=learner.flush,
+            )
+            drive(self._policy(), world, watch=seen, replan=replan)
 
     def _open_world(self, machine: Machine) -> AbstractContextManager[LiveWorld]:
         from headway.agent import recorder_folder

@@ -141,6 +141,44 @@ def detect(
 
 @app.command(
     epilog=_examples(
+        "headway plan jobs.txt",
+        "headway plan jobs.txt --out tonight.json",
+        "headway plan jobs.csv --on a100-40gb",
+    )
+    + "\n\nExit codes: 0 a plan was written, 2 bad usage or file, 3 no job can run.",
+)
+def plan(
+    context: typer.Context,
+    jobs: Annotated[str, typer.Argument(metavar="JOBS", show_default=False)],
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MACHINE",
+            help="Plan for a machine that is not here: a known device, or a machine.json.",
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where the plan goes; default plan.json.")
+    ] = None,
+    keep_threads: Annotated[
+        bool, typer.Option("--keep-threads", help="Leave thread counts as they are.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Show how a list would be run, and why; start nothing.
+
+    JOBS is a job file. The plan is written to a file that can be edited and given to run --plan.
+    """
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import plans
+
+    return plans.plan(jobs, on, out, keep_threads, manner)
+
+
+@app.command(
+    epilog=_examples(
         "headway run jobs.txt",
         "headway run jobs.txt --mode shared --out sweep-1",
         "headway run --resume sweep-1",
@@ -160,9 +198,14 @@ def run(
         str | None,
         typer.Option(
             metavar="MODE",
-            help="serial: one after another; naive: all at once; shared: some at once, threads "
-            "divided; partitioned (default): cores and memory divided as well.",
+            help="auto (default): chosen by predicted makespan; serial: one after another; naive: "
+            "all at once; shared: some at once, threads divided; partitioned: cores and memory "
+            "divided as well.",
         ),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Carry out this plan (see headway plan)."),
     ] = None,
     out: Annotated[
         str | None,
@@ -206,6 +249,7 @@ def run(
         resume=resume,
         detach=detach,
         keep_threads=keep_threads,
+        plan=plan,
         timeout=timeout,
     )
     return starts.run(asked, manner)

@@ -31,12 +31,18 @@ class Asked:
     resume: str | None = None
     detach: bool = False
     keep_threads: bool = False
+    plan: str | None = None
     timeout: str | None = None
 
     @property
     def new_run_only(self) -> list[str]:
         """Options given that only make sense for a new run."""
-        given = (("--mode", self.mode), ("--out", self.out), ("--keep-threads", self.keep_threads))
+        given = (
+            ("--mode", self.mode),
+            ("--out", self.out),
+            ("--keep-threads", self.keep_threads),
+            ("--plan", self.plan),
+        )
         return [name for name, value in given if value]
 
 
@@ -77,11 +83,14 @@ def _new(asked: Asked) -> RunHandle:
         hint = f"one command is run with: headway run -- {given}" if asked.jobs else ""
         what = f"one job file is wanted, given: {given}" if asked.jobs else "no job file given"
         raise UsageError(f"{what}; {hint or 'write headway run jobs.txt, or headway run -- CMD'}")
+    if asked.plan is not None and (asked.mode is not None or asked.keep_threads):
+        raise UsageError("--plan says the mode and the threads already; leave the other away")
     return front.prepare(
         _from_stdin() if asked.jobs[0] == "-" else asked.jobs[0],
-        mode=asked.mode or "partitioned",
+        mode=asked.mode or front.AUTO,
         out=asked.out,
         keep_threads=asked.keep_threads,
+        plan=asked.plan,
     )
 
 

@@ -142,3 +142,8 @@ def _plain(name: str) -> str:
     if not name or "/" in name or name in (".", "..") or "\0" in name:
         raise ValueError(f"not a plain file name: {name!r}")
     return name
+
+
+def state_folder() -> Path:
+    """Where Headway keeps what outlives a run: $XDG_STATE_HOME/headway."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "headway"

@@ -1,10 +1,13 @@
 """Who goes where and when, as pure data: no commands, editable by hand."""
 
+import hashlib
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headway.core.job import Name
+from headway.core.job import Job, Name
 from headway.core.noun import Noun
 
 Mode = Literal["serial", "naive", "shared", "partitioned", "mixed"]
@@ -48,4 +51,24 @@ class Plan(Noun):
     mode: Mode
     policy: PolicyChoice
     placements: tuple[Placement, ...]
+    keep_threads: bool = False
+    jobs_digest: str = ""
     reason: str = ""
+
+    def why_not_for(self, jobs: Sequence[Job]) -> str:
+        """Why this plan cannot be carried out with these jobs; "" where it can."""
+        names = [placement.job for placement in self.placements]
+        for number, (name, job) in enumerate(zip_longest(names, jobs), start=1):
+            if job is None or name is None or name != job.name:
+                have = "no such job" if job is None else f'"{job.name}"'
+                wants = "nothing" if name is None else f'"{name}"'
+                return f"it places {wants} as job {number}, the list has {have} there"
+        if self.jobs_digest not in ("", digest_of(jobs)):
+            return "a command of the list has changed since the plan was made"
+        return ""
+
+
+def digest_of(jobs: Sequence[Job]) -> str:
+    """A digest of what a list runs, by which a plan knows its jobs: it carries no commands."""
+    text = "\n".join(f"{job.name}\0{job.command}\0{job.folder}" for job in jobs)
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=16).hexdigest()

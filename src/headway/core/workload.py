@@ -46,8 +46,8 @@ class Workload(Noun):
     `start_up` is what passes before the first step (imports, loading data), apart from the ops;
     `duration` is both together with the machine to itself; `steps` is None where they cannot be
     seen. `paces` are those that were measured, by threads; with none, the ops are as they stand
-    whatever the threads. `own_threads` is a count that the command sets by itself; None takes as
-    many as there are cores. `remark` says what a reader should know of where the figures come from.
+    whatever the threads. `own_threads` is the count it takes by itself; None: one for each
+    core that it sees. `remark` says what a reader should know of where the figures come from.
     """
 
     job: Name

@@ -35,6 +35,7 @@ class JobForecast(Noun):
     """
 
     name: Name
+    group: Name | None = None
     status: Status
     reason: str = ""
     start_s: float | None = None
@@ -218,10 +219,13 @@ def _why_none(world: SimulatedWorld) -> str:
 def _job_forecast(world: SimulatedWorld, index: int, *, timed: bool) -> JobForecast:
     state = world.view.states[index]
     if state.status == "infeasible":
-        return JobForecast(name=state.job.name, status="infeasible", reason=state.cause)
+        return JobForecast(
+            name=state.job.name, group=state.job.group, status="infeasible", reason=state.cause
+        )
     ran = timed and state.started_ns is not None and state.ended_ns is not None
     return JobForecast(
         name=state.job.name,
+        group=state.job.group,
         status="waiting",
         reason=state.cause if state.status != "ok" else "",
         start_s=(state.started_ns or 0) / NS_PER_S if ran else None,

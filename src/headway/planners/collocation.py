@@ -12,27 +12,23 @@ second core. It starts on one of its own, which costs it at most what its thread
 That no gain beats a small one holds for measured jobs only: else nothing would ever be learnt.
 """
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from headway.core.environment import THREAD_VARIABLES
 from headway.core.errors import DoesNotFit
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.noun import Noun
-from headway.core.plan import MODES, Mode, Placement, Plan, PolicyChoice
+from headway.core.plan import MODES, Mode, Placement, Plan, PolicyChoice, digest_of
+from headway.core.threads import own_threads
 from headway.core.workload import Workload
 from headway.forecast.queue import Forecast
 from headway.numerics.moldable import Moldable, best_schedule
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 # What of the machine's memory jobs may use in all; as in `View.capacity_bytes`.
 CAPACITY_PART = 0.95
 # Of two that end at the same time the simpler one is taken.
 _SIMPLE: tuple[Mode, ...] = ("serial", "partitioned", "shared", "mixed", "naive")
-_BEFORE_ASSIGNMENTS = {"env", "export", ";", "&&", "\n"}
 
 
 def fixed_plan(
@@ -63,45 +59,14 @@ def fixed_plan(
         name="queue",
         knobs={"slots": slots, "pin": mode == "partitioned", "admit": mode != "naive"},
     )
-    return Plan(mode=mode, policy=policy, placements=placements, reason=_reason(mode, cores))
-
-
-def own_threads(job: Job, environment: Mapping[str, str]) -> int | None:
-    """The thread count that the user set for a job outside `threads=`: command, env, caller."""
-    for name in THREAD_VARIABLES:
-        for text in (
-            _leading(job.command).get(name),
-            dict(job.env).get(name),
-            environment.get(name),
-        ):
-            # OMP_NUM_THREADS may be a list for nested levels; the first entry is the outer one.
-            first = (text or "").split(",")[0].strip()
-            if first.isdigit() and int(first) > 0:
-                return int(first)
-    return None
-
-
-def _leading(command: str) -> dict[str, str]:
-    """Assignments in front of a shell command: ``A=1 B=2 python ...``, also after env or export.
-
-    >>> _leading("export A=1; B='2 3' env C=4 python train.py D=5")
-    {'A': '1', 'B': '2 3', 'C': '4'}
-    """
-    try:
-        # Shells end a word at these too; quotes are taken off.
-        lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|\n")
-        lexer.whitespace = " \t\r"
-        words = list(lexer)
-    except ValueError:
-        return {}
-    found: dict[str, str] = {}
-    for word in words:
-        assignment = _ASSIGNMENT.fullmatch(word)
-        if assignment:
-            found[assignment[1]] = assignment[2]
-        elif word not in _BEFORE_ASSIGNMENTS:
-            break
-    return found
+    return Plan(
+        mode=mode,
+        policy=policy,
+        placements=placements,
+        keep_threads=keep_threads,
+        jobs_digest=digest_of(jobs),
+        reason=_reason(mode, cores),
+    )
 
 
 def _placement(

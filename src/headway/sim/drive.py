@@ -33,12 +33,15 @@ def drive(
     while (event := world.next()) is not None:
         kept = memory
         memory, actions = policy.decide(memory, event, world.view)
+        learnt = ""
         for action in actions:
             if isinstance(action, Replan):
-                world.replan(replan(world.view) if replan is not None else None, action.reason)
+                learnt = action.reason
             else:
                 world.perform(action)
         if memory is not kept:
             world.remember(memory)
         if watch is not None:
             watch(event, world.view)
+        if learnt:  # by whoever watches, too
+            world.replan(replan(world.view) if replan is not None else None, learnt)

@@ -1,7 +1,7 @@
 import pytest
 
 from headway.core.plan import MODES
-from headway.planners.collocation import fixed_plan, own_threads
+from headway.planners.collocation import fixed_plan
 from headway.testing.machines import fake_machine
 from headway.testing.queues import fake_job
 
@@ -100,8 +100,3 @@ def test_alone_takes_all_cores():
 def test_only_partitioned_makes_declared_memory_a_cap(mode, cap):
     assert placement(mode, memory_bytes=2**30).cap_memory is cap
     assert placement(mode).cap_memory is False
-
-
-@pytest.mark.parametrize("text", ["", "0", "all", "-1", "$N"])
-def test_what_is_no_count_is_none(text):
-    assert own_threads(fake_job("a"), {"OMP_NUM_THREADS": text}) is None

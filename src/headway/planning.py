@@ -1,0 +1,140 @@
+"""From jobs and a machine to a plan: what is known of them, which plans there are, which is best.
+
+Planners, forecasts and the profile store meet here, below the front door and a run's handle.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headway.core import tables
+from headway.core.job import Job
+from headway.core.machine import Machine
+from headway.core.plan import Placement, Plan
+from headway.core.policy import Policy
+from headway.core.view import View
+from headway.core.workload import Workload
+from headway.forecast.queue import Forecast, forecast
+from headway.planners.collocation import Choice, candidates, choose, mixed_plan
+from headway.probes.profiles import ProfileStore, Recall
+
+# A longer list is not simulated before it starts: its plan is the one that learns.
+MOST_SIMULATED = 1000
+# Of a run's time, at most this part goes into planning it again.
+PLANNING_PART = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A choice among forecasts, best first where makespans are known, and what it was made from."""
+
+    choice: Choice
+    forecasts: tuple[Forecast, ...]
+    recall: Recall
+
+    @property
+    def plan(self) -> Plan:
+        """The chosen plan, with the reason in words."""
+        return self.choice.chosen.plan.model_copy(update={"reason": self.choice.reason})
+
+
+def plan_of(
+    jobs: Sequence[Job],
+    machine: Machine,
+    *,
+    store: ProfileStore,
+    keep_threads: bool = False,
+    environment: Mapping[str, str],
+) -> Planned:
+    """Choose how to run a list by predicted makespan.
+
+    Args:
+        jobs: In the order of the file.
+        machine: What they are placed on.
+        store: What earlier runs learnt.
+        keep_threads: Leave every thread count as the environment has it.
+        environment: The caller's variables.
+
+    Raises:
+        DoesNotFit: No job can run on this machine.
+    """
+    recall = store.recall(jobs, machine, environment=environment)
+    plans = candidates(
+        jobs, machine, recall.workloads, keep_threads=keep_threads, environment=environment
+    )
+    if len(jobs) > MOST_SIMULATED:
+        plans = [plan for plan in plans if plan.mode == "serial"] + plans[-1:]
+    forecasts = [score(plan, jobs, recall.workloads, machine) for plan in plans]
+    choice = choose(forecasts, busy_alone=busy_alone(recall.workloads, machine))
+    forecasts.sort(key=lambda one: (one is not choice.chosen, one.makespan.value))
+    return Planned(choice, tuple(forecasts), recall)
+
+
+def score(
+    plan: Plan, jobs: Sequence[Job], workloads: Sequence[Workload], machine: Machine
+) -> Forecast:
+    """What a plan would come to, under its own policy."""
+    knobs = {**plan.policy.knobs, "learns": False}
+    policy = tables.load("headway.planners", plan.policy.name, Policy).model_validate(knobs)
+    return forecast(plan, policy, jobs, workloads, machine)
+
+
+def busy_alone(workloads: Sequence[Workload], machine: Machine) -> float | None:
+    """Part of all cores that the jobs keep busy one after another; None where it is not known."""
+    cores = machine.usable_cores
+    busy = total = 0.0
+    for workload in workloads:
+        if not workload.known:
+            return None
+        pace = workload.pace(workload.own_threads or cores)
+        busy += pace.work.value * min(pace.cores, cores)
+        total += workload.duration.value
+    return busy / (total * cores) if total else None
+
+
+def replanner(
+    jobs: Sequence[Job],
+    machine: Machine,
+    *,
+    store: ProfileStore,
+    keep_threads: bool = False,
+    environment: Mapping[str, str],
+    learn: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Callable[[View], Sequence[Placement] | None]:
+    """Something that plans the jobs of a run that still wait, with what is known by now.
+
+    It gives the placements of all jobs, or None where there is nothing to say or no time for it.
+
+    Args:
+        jobs: All of the run, in the order of the file.
+        machine: What they are placed on.
+        store: What was learnt, in this run too.
+        keep_threads: As in `plan_of`.
+        environment: The caller's variables.
+        learn: Called before the store is asked: keeps what was seen since then.
+        clock: Seconds, to keep the work within its part of the run's time.
+    """
+    began_s = clock()
+    spent_s = 0.0
+
+    def replan(view: View) -> Sequence[Placement] | None:
+        nonlocal spent_s
+        now_s = clock()
+        if spent_s > PLANNING_PART * (now_s - began_s) or not view.waiting:
+            return None
+        learn()
+        waiting = list(view.waiting)
+        chosen = [jobs[index] for index in waiting]
+        known = store.recall(chosen, machine, environment=environment).workloads
+        plan = mixed_plan(
+            chosen, machine, known, keep_threads=keep_threads, environment=environment
+        )
+        placements = [state.placement for state in view.states]
+        for index, placement in zip(waiting, plan.placements, strict=True):
+            placements[index] = placement
+        spent_s += clock() - now_s
+        changed = any(placements[index] != view.states[index].placement for index in waiting)
+        return placements if changed else None
+
+    return replan
