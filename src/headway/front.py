@@ -71,17 +71,20 @@ def prepare(
     mode: str = "partitioned",
     out: str | Path | None = None,
     keep_threads: bool = False,
+    filter: Sequence[str] = (),
 ) -> RunHandle:
     """Read the jobs, look at the machine, plan, and make the run folder. Starts nothing.
 
     Raises:
         BadJobFile: The job file is not right; nothing was started.
-        UsageError: The mode or the folder is not right.
+        UsageError: The mode, the filter or the folder is not right.
     """
+    from headway.core.jobfilter import kept
     from headway.planners.collocation import fixed_plan
 
     chosen = check_mode(mode)
     listed, source = read_jobs(jobs)
+    listed = kept(listed, [filter] if isinstance(filter, str) else filter)
     machine = detect()
     plan = fixed_plan(
         listed, machine, mode=chosen, keep_threads=keep_threads, environment=os.environ
@@ -98,6 +101,7 @@ def run(
     mode: str = "partitioned",
     out: str | Path | None = None,
     keep_threads: bool = False,
+    filter: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> RunHandle:
     """Run a list of training commands side by side, and return when all have ended.
@@ -107,12 +111,13 @@ def run(
         mode: serial, naive, shared or partitioned.
         out: The run folder to make; default `headway-runs/<time>-<file>-<4 hex>`.
         keep_threads: Leave every job's thread count as the environment has it.
+        filter: Patterns of the names of the jobs to run, as ``["lstm-*", "!*-big"]``.
         watch: Called after each event with the event and the queue's view.
 
     Raises:
         HeadwayError: See `headway.core.errors`.
     """
-    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads)
+    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads, filter=filter)
     handle.supervise(watch=watch)
     return handle
 

@@ -143,6 +143,7 @@ def detect(
     epilog=_examples(
         "headway run jobs.txt",
         "headway run jobs.txt --mode shared --out sweep-1",
+        "headway run jobs.txt --filter 'lstm-*' --filter '!*-big'",
         "headway run --resume sweep-1",
         "seq 8 | sed 's/^/python train.py --seed /' | headway run -",
         "headway run --timeout 10m -- python train.py --lr 0.1",
@@ -179,6 +180,13 @@ def run(
     keep_threads: Annotated[
         bool, typer.Option("--keep-threads", help="Leave thread counts as they are.")
     ] = False,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Only jobs whose name matches ('lstm-*'), or does not ('!big*'); repeatable.",
+        ),
+    ] = None,
     timeout: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="With -- CMD: end it after this time (90, 10m, 1h30m)."),
@@ -206,6 +214,7 @@ def run(
         resume=resume,
         detach=detach,
         keep_threads=keep_threads,
+        filter=tuple(filter or ()),
         timeout=timeout,
     )
     return starts.run(asked, manner)

@@ -31,12 +31,18 @@ class Asked:
     resume: str | None = None
     detach: bool = False
     keep_threads: bool = False
+    filter: tuple[str, ...] = ()
     timeout: str | None = None
 
     @property
     def new_run_only(self) -> list[str]:
         """Options given that only make sense for a new run."""
-        given = (("--mode", self.mode), ("--out", self.out), ("--keep-threads", self.keep_threads))
+        given = (
+            ("--mode", self.mode),
+            ("--out", self.out),
+            ("--keep-threads", self.keep_threads),
+            ("--filter", self.filter),
+        )
         return [name for name, value in given if value]
 
 
@@ -82,6 +88,7 @@ def _new(asked: Asked) -> RunHandle:
         mode=asked.mode or "partitioned",
         out=asked.out,
         keep_threads=asked.keep_threads,
+        filter=asked.filter,
     )
 
 

@@ -71,6 +71,7 @@ class JobState:
     outcome: Outcome | None = None
     cause: str = ""
     missing: set[str] = field(default_factory=set)  # predecessors that have not ended ok yet
+    rank: tuple[int, int] = (0, 0)  # its place in the queue: the lowest is taken first
 
     @property
     def final(self) -> bool:
@@ -89,7 +90,7 @@ class View:
     machine: Machine
     states: list[JobState]
     t: int = 0
-    waiting: list[int] = field(default_factory=list)  # sorted: the order of the file
+    waiting: list[int] = field(default_factory=list)  # by rank: priority, then the file's order
     running: dict[int, JobState] = field(default_factory=dict)
     free_cores: set[int] = field(default_factory=set)
     free_devices: set[int] = field(default_factory=set)
@@ -108,8 +109,10 @@ class View:
     def of(cls, jobs: Sequence[Job], placements: Sequence[Placement], machine: Machine) -> "View":
         """The view before the first event: nothing waits yet, everything is free."""
         states = [
-            JobState(index, job, placement, missing=set(job.after))
-            for index, (job, placement) in enumerate(zip(jobs, placements, strict=True))
+            JobState(index, job, placement, missing=set(job.after), rank=rank)
+            for index, (job, placement, rank) in enumerate(
+                zip(jobs, placements, _ranks(jobs), strict=True)
+            )
         ]
         view = cls(
             machine=machine,
@@ -183,14 +186,14 @@ class View:
         return []
 
     def arrive(self, index: int) -> None:
-        """A job joins the queue, in the order of the file."""
-        insort(self.waiting, index)
+        """A job joins the queue at its rank."""
+        insort(self.waiting, index, key=self._rank)
         self.states[index].queued = True
 
     def leave_queue(self, index: int) -> None:
         """A job that waited does not any more."""
         if self.states[index].queued:
-            del self.waiting[bisect_left(self.waiting, index)]
+            del self.waiting[bisect_left(self.waiting, self._rank(index), key=self._rank)]
             self.states[index].queued = False
 
     def start(self, index: int, share: Share, t: int) -> JobState:
@@ -297,6 +300,9 @@ class View:
                 freed.append(follower)
         return freed
 
+    def _rank(self, index: int) -> tuple[int, int]:
+        return self.states[index].rank
+
     # --- what a world tells by itself ------------------------------------------------------------
 
     def ready(self, index: int) -> bool:
@@ -305,8 +311,10 @@ class View:
         return state.status == "waiting" and not state.queued and not state.missing
 
     def arrivals(self) -> list[int]:
-        """The jobs that can join the queue now."""
-        return [state.index for state in self.states if self.ready(state.index)]
+        """The jobs that can join the queue now, the first of it first."""
+        # A policy is asked at each arrival: whoever came before one of a higher priority would
+        # have taken the room already.
+        return sorted(filter(self.ready, range(len(self.states))), key=self._rank)
 
     def follow(self, settle: Settle, concerned: Sequence[int]) -> tuple[list[int], list[Settle]]:
         """What a last word means for those whom it concerns: who arrives, and whose last it is too.
@@ -316,7 +324,7 @@ class View:
             concerned: What applying it returned.
         """
         if settle.status == "ok":
-            return list(concerned), []
+            return sorted(concerned, key=self._rank), []
         cause = f"needs {self.states[settle.job].job.name}, which ended {settle.status}"
         return [], [
             Settle(index, "cancelled", cause) for index in concerned if not self.states[index].final
@@ -332,6 +340,18 @@ class View:
                 if other.final and not state.final:
                     cause = f"needs {name}, which ended {other.status}"
                     yield Settle(state.index, "cancelled", cause)
+
+
+def _ranks(jobs: Sequence[Job]) -> list[tuple[int, int]]:
+    """The place of each job in the queue; a group has the highest priority of its members."""
+    highest: dict[str, int] = {}
+    for job in jobs:
+        if job.group is not None:
+            highest[job.group] = max(job.priority, highest.get(job.group, job.priority))
+    return [
+        (-(job.priority if job.group is None else highest[job.group]), index)
+        for index, job in enumerate(jobs)
+    ]
 
 
 def _pinned(state: JobState) -> Iterable[int]:

@@ -1,4 +1,4 @@
-"""The queue policy of every fixed mode: in the order of the file, as far as there is room.
+"""The queue policy of every fixed mode: in the queue's order, as far as there is room.
 
 Memory. A job reserves the larger of what it declared, the 95th percentile of ended attempts of the
 same script, and a fair share (an equal part of all memory, or of what is not reserved yet where
@@ -6,10 +6,10 @@ that is less). That holds until its first steps, or five seconds of steady memor
 be seen; from then on the larger of declared and its own peak with a margin. When the host runs low
 the newest job stops, waits for room with a corrected reservation, and runs again.
 
-Order. The first job that does not fit beside the others may be overtaken, but only by `patience`
-jobs: then nothing new starts before it (packing with ageing, so that a wide job is never starved by
-small ones). A job that would not start on a machine without our jobs either (its group is not
-complete, others hold the memory) holds nobody back.
+Order. By priority, and among equals by the file. The first job that does not fit beside the others
+may be overtaken, but only by `patience` jobs: then nothing new starts before it (packing with
+ageing, so that a wide job is never starved by small ones). A job that would not start on a machine
+without our jobs either (its group is not complete, others hold the memory) holds nobody back.
 """
 
 from collections.abc import Iterator, Sequence
