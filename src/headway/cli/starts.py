@@ -63,7 +63,7 @@ def run(asked: Asked, manner: Manner) -> int:
     return _detached(handle, manner) if asked.detach else supervise(handle, manner)
 
 
-def seconds_of(text: str | None) -> float | None:
+def seconds_of(text: str | None, *, option: str = "--timeout") -> float | None:
     """Seconds of an option's value.
 
     Raises:
@@ -74,7 +74,7 @@ def seconds_of(text: str | None) -> float | None:
     try:
         return parse_seconds(text)
     except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _new(asked: Asked) -> RunHandle:

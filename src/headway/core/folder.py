@@ -130,6 +130,12 @@ class Folder:
         if durable:
             os.fsync(self.descriptor)
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name in this folder; that survives a crash of the machine."""
+        here = self.descriptor
+        os.rename(_plain(name), _plain(new), src_dir_fd=here, dst_dir_fd=here)
+        os.fsync(here)
+
     def remove(self, name: str) -> None:
         """Remove a file; harmless where it is gone."""
         try:

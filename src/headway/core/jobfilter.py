@@ -78,8 +78,8 @@ def _check_company(jobs: Sequence[Job], found: Sequence[Job]) -> None:
 
 def _torn(kept_name: str, needs: str, left_out: str) -> UsageError:
     return UsageError(
-        f"--filter keeps {_quoted(kept_name)}, which {needs}, but leaves that one out; add --filter "
-        f"'{show(left_out)}', or leave both out"
+        f"--filter keeps {_quoted(kept_name)}, which {needs}, but leaves that one out; add "
+        f"--filter '{show(left_out)}', or leave both out"
     )
 
 

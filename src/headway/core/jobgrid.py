@@ -140,7 +140,9 @@ def _check_place(key: str, values: Collection[str], context: str, before: str) -
             if variable[1]
             else f"write {{{key}}} for the value of the grid, ${{{{{key}}}}} for the variable"
         )
-        raise ValueError(f'"{variable[0]}{{{key}}}" would be another variable of the shell; {remedy}')
+        raise ValueError(
+            f'"{variable[0]}{{{key}}}" would be another variable of the shell; {remedy}'
+        )
     odd = None if context == _PLAIN else next((v for v in values if not _BARE.fullmatch(v)), None)
     if odd is not None:
         where = "inside quotes" if context in "'\"" else f"behind {context}"
@@ -162,7 +164,7 @@ def combinations(table: Mapping[str, Any], draft: Draft) -> int:
     if "grid" not in table:
         return 1
     count = prod(map(len, _values(table["grid"], draft).values()))
-    size = len(repr(table))
+    size = sum(len(repr(given)) for key, given in table.items() if key != "grid")
     if count * size > _MOST_BYTES:
         raise draft.bad(
             f"grid: {count:,} jobs with {size:,} characters each; at most {_MOST_BYTES >> 20} MB "
@@ -242,7 +244,8 @@ def _values(given: Any, draft: Draft) -> dict[str, tuple[str, ...]]:
     for key, values in given.items():
         if not _KEY.fullmatch(key):
             raise draft.bad(
-                f'grid: "{show(key)}" cannot be a key; use letters, digits, _ and -, a letter first.'
+                f'grid: "{show(key)}" cannot be a key; use letters, digits, _ and -, with a letter '
+                "first."
             )
         if not isinstance(values, list):
             remedy = f"write {key} = [{show(values, 30)}]"

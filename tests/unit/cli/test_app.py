@@ -10,7 +10,7 @@ import headway.cli as cli
 from headway.cli.app import Typed
 from headway.cli.signals import Interrupts, words_for
 
-VERBS = ["detect", "run", "status", "logs", "wait", "cancel", "retry", "explain"]
+VERBS = ["detect", "run", "status", "logs", "wait", "cancel", "retry", "clean", "explain"]
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

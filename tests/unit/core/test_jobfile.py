@@ -15,7 +15,7 @@ from headway.core.units import GIB, MIB
 
 DOCS = Path(__file__).parents[3] / "docs" / "job-files.md"
 KNOWN = " ".join(KEYS)
-KNOWN_IN_TABLES = "command folder " + KNOWN
+KNOWN_IN_TABLES = "command folder grid " + KNOWN
 
 
 def jobs_of(text: str, source: str = "jobs.txt") -> tuple[Job, ...]:
@@ -552,7 +552,7 @@ def test_the_examples_of_the_page_are_read(kind, text):
 
 def test_the_page_names_every_key_and_limit():
     page = DOCS.read_text()
-    for key in (*KEYS, "vram", "command", "folder"):
+    for key in (*KEYS, "vram", "command", "folder", "grid"):
         assert f"| `{key}` |" in page
     for limit in (f"{MAX_BYTES >> 20} MB", f"{MAX_JOBS:,}", f"{MAX_ARGUMENT_BYTES:,} bytes"):
         assert limit in page
