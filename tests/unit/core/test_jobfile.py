@@ -42,7 +42,8 @@ def refusal(text: str | bytes, source: str = "jobs.txt") -> str:
 def test_every_key_of_a_prefix():
     job = only(
         "[name=big memory=2G gpu_memory=1.5GiB cores=2 gpus=1 threads=4 timeout=1h30m "
-        "stall_timeout=90 retries=3 env=SEED=1 env=WORDS='a b' group=g mode=alone] python x.py"
+        "stall_timeout=90 retries=3 env=SEED=1 env=WORDS='a b' group=g mode=alone priority=-7] "
+        "python x.py"
     )
     assert job == Job(
         name="big",
@@ -59,6 +60,7 @@ def test_every_key_of_a_prefix():
         env=(("SEED", "1"), ("WORDS", "a b")),
         group="g",
         mode="alone",
+        priority=-7,
         line=1,
     )
 
@@ -297,6 +299,8 @@ BAD_LINES = [
     ),
     ("[cores=0] x", ':1: cores: "0" is not a whole number from 1 to 100000.'),
     ("[gpus=-1] x", ':1: gpus: "-1" is not a whole number from 0 to 100000.'),
+    ("[priority=high] x", ':1: priority: "high" is not a whole number from -100000 to 100000.'),
+    ("[priority=100001] x", ':1: priority: "100001" is not a whole number from -100000 to 100000.'),
     ("[retries=101] x", ':1: retries: "101" is not a whole number from 0 to 100.'),
     ("[threads=1.5] x", ':1: threads: "1.5" is not a whole number from 1 to 100000.'),
     ("[cores=4 threads=2] x", ":1: cores=4 is more than threads=2."),
