@@ -73,6 +73,20 @@ def test_priorities_order_the_queue_and_survive_a_resume(here: Place):
     ]
 
 
+def test_a_retry_goes_by_priority_too(here: Place):
+    fails_once = "test -e go && echo {} >> order"
+    here.write(
+        *(
+            f"[name={name} priority={priority}] {fails_once.format(name)}"
+            for name, priority in (("low", -1), ("first", 0), ("top", 9), ("second", 0))
+        )
+    )
+    assert here.do("run", "jobs.txt", "--mode", "serial", "--out", "r").code == 1
+    (here.folder / "go").touch()
+    assert here.do("retry", "r").code == 0
+    assert (here.folder / "order").read_text().split() == ["top", "first", "second", "low"]
+
+
 def test_a_filter_keeps_some_jobs_and_the_run_knows_no_others(here: Place):
     here.write(
         "[name=lstm-1] true", "[name=lstm-2] true", "[name=lstm-big] true", "[name=cnn] true"

@@ -163,12 +163,17 @@ def combinations(table: Mapping[str, Any], draft: Draft) -> int:
     """
     if "grid" not in table:
         return 1
-    count = prod(map(len, _values(table["grid"], draft).values()))
-    size = sum(len(repr(given)) for key, given in table.items() if key != "grid")
+    grid = _values(table["grid"], draft)
+    count = prod(map(len, grid.values()))
+    texts = repr({key: given for key, given in table.items() if key != "grid"})
+    size = len(texts)
+    for key, values in grid.items():
+        size += texts.count(f"{{{key}}}") * max(map(len, values))
     if count * size > _MOST_BYTES:
         raise draft.bad(
-            f"grid: {count:,} jobs with {size:,} characters each; at most {_MOST_BYTES >> 20} MB "
-            "are allowed in all. Put the command into a script, or take values out."
+            f"grid: {count:,} jobs with up to {size:,} characters each; at most "
+            f"{_MOST_BYTES >> 20} MB are allowed in all. Put the command into a script, or take "
+            "values out."
         )
     return count
 

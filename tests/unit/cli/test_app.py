@@ -68,6 +68,10 @@ def test_version(capsys):
         (["logs", "-f", "--json"], "choose one"),
         (["wait", "--timeout", "x"], "x"),
         (["status", "no-such-run"], "no-such-run"),
+        (["clean", "no-such-run"], "no-such-run"),
+        (["clean", "--older-than", "soon"], '--older-than: "soon"'),
+        (["clean", "--keep", "-1"], "--keep"),
+        (["run", "--resume", "r", "--filter", "a"], "--filter"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -352,8 +352,12 @@ def test_too_many_jobs_are_refused_before_any_is_made(monkeypatch):
     )
 
 
-def test_too_much_text_is_refused_before_any_is_made(monkeypatch):
+@pytest.mark.parametrize("where", ["the command", "a value"])
+def test_too_much_text_is_refused_before_any_is_made(where, monkeypatch):
     values = str(list(range(300)))
-    text = job(f"{{ a = {values}, b = {values} }}", f"x {{a}} {{b}} {'y' * 10_000}")
+    command, text = ("y" * 10_000, "t") if where == "the command" else ("y", "t" * 10_000)
+    text = job(
+        f'{{ a = {values}, b = {values}, c = ["{text}"] }}', f"x {{a}} {{b}} {{c}} {command}"
+    )
     monkeypatch.setattr(jobfile, "spread", None)
     assert "at most 256 MB are allowed in all" in refusal(text)
