@@ -242,7 +242,7 @@ def _fate(found: Found, rules: Rules, *, newer: int, dry_run: bool) -> RunFate:
     if reason or dry_run:
         return fate
     try:
-        remove(found.path)
+        remove(found.path, unfinished=rules.unfinished)
     except (OSError, HeadwayError) as error:
         return fate.model_copy(update={"verdict": "failed", "reason": str(error)})
     return fate.model_copy(update={"verdict": "gone"})

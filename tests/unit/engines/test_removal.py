@@ -103,6 +103,15 @@ def test_a_run_that_nobody_began_yet_is_left_alone_for_a_minute(run, monkeypatch
     assert (look(run.path).state, look(run.path).obstacle) == ("interrupted", "")
 
 
+def test_a_run_that_was_taken_up_again_meanwhile_stays(run):
+    assert look(run.path).state == "ok"
+    run.folder.remove("result.json")
+    with pytest.raises(RunIsLive, match="unfinished"):
+        remove(run.path)
+    remove(run.path, unfinished=True)
+    assert not run.path.exists()
+
+
 @pytest.mark.parametrize("name", [MARKER, "result.json"])
 def test_a_damaged_run_stays(run, name):
     (run.path / name).write_text("{")

@@ -72,11 +72,15 @@ def size_of(path: Path) -> int:
     return size_bytes
 
 
-def remove(path: Path) -> None:
+def remove(path: Path, *, unfinished: bool = False) -> None:
     """Take a run off the disk, or what an earlier removal left of it.
 
+    Args:
+        path: Its folder.
+        unfinished: Also one that could be resumed.
+
     Raises:
-        RunIsLive: It is supervised, or a job of it still runs.
+        RunIsLive: It is supervised, a job of it still runs, or it could be resumed.
         UnknownName: There is no run.
         BadFile: The folder is not ours alone.
         OSError: Not everything could be removed. What is left is no run any more; the next removal
@@ -95,6 +99,10 @@ def remove(path: Path) -> None:
             _forbid_starts(run)
             if words := _running(run):
                 raise RunIsLive(f"{run.name}: {words}")
+            # Asked under the lock: somebody may have retried it since it was looked at.
+            result = run.result()
+            if not unfinished and (result is None or result.outcome == "interrupted"):
+                raise RunIsLive(f"{run.name}: unfinished")
             _check_mounts(path)
             run.folder.rename(MARKER, REMOVED)
             _empty(run.folder)
