@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     # verbs
+    "clean",
     "detect",
     "open_run",
     "plan",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "clean": "headway.front",
     "detect": "headway.front",
     "open_run": "headway.front",
     "plan": "headway.front",
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from headway.core.plan import Plan
     from headway.core.run import Result
     from headway.core.timeline import Timeline
-    from headway.front import detect, open_run, plan, run
+    from headway.front import clean, detect, open_run, plan, run
     from headway.handle import RunHandle
 
 

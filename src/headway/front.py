@@ -7,16 +7,24 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.core.errors import BadFile, DoesNotFit, NotYet, UnknownName, UsageError
-from headway.core.folder import state_folder
+from headway.core import index
+from headway.core.errors import (
+    BadFile,
+    DoesNotFit,
+    HeadwayError,
+    NotYet,
+    UnknownName,
+    UsageError,
+)
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import MODES, Mode, Plan
-from headway.core.run import MARKER, RUNS_FOLDER, Run
+from headway.core.removal import Cleaned, Found, Rules, RunFate
+from headway.core.run import Run
 from headway.handle import RunHandle, Watch
 
 if TYPE_CHECKING:
@@ -87,7 +95,7 @@ def _plan_for(
     if plan is not None:
         return read_plan(Path(plan), jobs)
     if mode == AUTO:
-        with ProfileStore.open(state_folder()) as store:
+        with ProfileStore.open(index.state_folder()) as store:
             return plan_of(
                 jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
             ).plan
@@ -140,7 +148,7 @@ def plan(
 
     listed, _ = read_jobs(jobs)
     machine = machine_of(on) if on is not None else detect()
-    with ProfileStore.open(state_folder()) as store:
+    with ProfileStore.open(index.state_folder()) as store:
         return plan_of(
             listed, machine, store=store, keep_threads=keep_threads, environment=os.environ
         )
@@ -153,21 +161,25 @@ def prepare(
     out: str | Path | None = None,
     keep_threads: bool = False,
     plan: str | Path | None = None,
+    filter: Sequence[str] = (),
 ) -> RunHandle:
     """Read the jobs, look at the machine, plan, and make the run folder. Starts nothing.
 
     Raises:
         BadJobFile: The job file is not right; nothing was started.
         BadFile: The plan's file is not right.
-        UsageError: The mode, the plan or the folder is not right.
+        UsageError: The mode, the plan, the filter or the folder is not right.
         DoesNotFit: No job can run on this machine.
     """
+    from headway.core.jobfilter import kept
+
     listed, source = read_jobs(jobs)
+    listed = kept(listed, [filter] if isinstance(filter, str) else filter)
     machine = detect()
     made = _plan_for(listed, machine, mode=mode, keep_threads=keep_threads, plan=plan)
     path = Path(out) if out is not None else _new_path(source)
     run_folder = Run.create(path, plan=made, machine=machine, jobs=listed, source=source)
-    _remember(run_folder)
+    index.remember(run_folder.path)
     return RunHandle(run_folder)
 
 
@@ -178,6 +190,7 @@ def run(
     out: str | Path | None = None,
     keep_threads: bool = False,
     plan: str | Path | None = None,
+    filter: Sequence[str] = (),
     watch: Watch | None = None,
 ) -> RunHandle:
     """Run a list of training commands side by side, and return when all have ended.
@@ -188,12 +201,13 @@ def run(
         out: The run folder to make; default `headway-runs/<time>-<file>-<4 hex>`.
         keep_threads: Leave every job's thread count as the environment has it.
         plan: A plan.json for these jobs, instead of a mode.
+        filter: Patterns of the names of the jobs to run, as ``["lstm-*", "!*-big"]``.
         watch: Called after each event with the event and the queue's view.
 
     Raises:
         HeadwayError: See `headway.core.errors`.
     """
-    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads, plan=plan)
+    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads, plan=plan, filter=filter)
     handle.supervise(watch=watch)
     return handle
 
@@ -205,7 +219,7 @@ def open_run(path: "str | Path | None" = None) -> RunHandle:
         UnknownName: There is no such run.
     """
     if path is None:
-        found = recent_runs(here=True)
+        found = index.recent_runs(here=True)
         if not found:
             raise UnknownName(
                 "no run was started from this folder yet; start one with: headway run jobs.txt"
@@ -213,8 +227,12 @@ def open_run(path: "str | Path | None" = None) -> RunHandle:
         return RunHandle(Run.open(found[0]))
     text = str(path)
     if "/" not in text:
-        for candidate in (Path(RUNS_FOLDER) / text, Path(text), *recent_runs()):
-            if candidate.name == Path(text).name and (candidate / ".headway").is_file():
+        for candidate in (
+            Path(index.RUNS_FOLDER) / text,
+            Path(text),
+            *index.recent_runs(limit=None),
+        ):
+            if candidate.name == Path(text).name and index.is_run_folder(candidate):
                 return RunHandle(Run.open(candidate))
     return RunHandle(Run.open(Path(text)))
 
@@ -227,8 +245,88 @@ def is_run(word: str) -> bool:
         return False
     except BadFile:
         # A job may be called like some folder of somebody else.
-        return (Path(word) / MARKER).exists()
+        return (Path(word) / index.MARKER).exists()
     return True
+
+
+def clean(
+    runs: "str | Path | Sequence[str | Path] | None" = None,
+    *,
+    older_than_s: float | None = None,
+    keep: int = 0,
+    unfinished: bool = False,
+    dry_run: bool = True,
+) -> Cleaned:
+    """Remove run folders, or say which would go; and forget runs that are gone from the disk.
+
+    A run that is supervised, or of which a job still runs, always stays.
+
+    Args:
+        runs: By folder or name; None for all that this user started, wherever they lie, and those
+            in `headway-runs` here.
+        older_than_s: Only those whose last change is as many seconds ago.
+        keep: The newest so many stay.
+        unfinished: Those that could be resumed go too.
+        dry_run: Change nothing.
+
+    Raises:
+        UnknownName: There is no such run.
+    """
+    if runs is None:
+        paths = index.recent_runs(limit=None)
+        paths += index.recent_runs(limit=None, which=index.is_left_over)
+    else:
+        paths = [_path_of(run) for run in ([runs] if isinstance(runs, str | Path) else runs)]
+    rules = Rules(older_than_s=older_than_s, keep=keep, unfinished=unfinished)
+    forgotten = index.vanished()
+    fates, newer = [], 0
+    for found in sorted(_look(paths), key=lambda found: -found.ended_s):
+        fates.append(_fate(found, rules, newer=newer, dry_run=dry_run))
+        newer += found.state not in ("damaged", "removed")
+    if not dry_run:
+        try:
+            index.forget_vanished()
+        except OSError:  # a convenience, like the index itself
+            forgotten = 0
+    return Cleaned(dry_run=dry_run, runs=tuple(fates), forgotten=forgotten)
+
+
+def _look(paths: Sequence[Path]) -> Iterator[Found]:
+    """What lies there now; others may clean at the same time."""
+    from headway.engines.local.removal import look
+
+    for path in dict.fromkeys(paths):
+        with contextlib.suppress(UnknownName):
+            yield look(path)
+
+
+def _path_of(run: str | Path) -> Path:
+    handle = open_run(run)
+    handle.close()
+    return handle.path
+
+
+def _fate(found: Found, rules: Rules, *, newer: int, dry_run: bool) -> RunFate:
+    """Decide on a run, and remove it where it shall go."""
+    from headway.engines.local.removal import remove
+
+    age_s = max(0.0, time.time() - found.ended_s)
+    reason = rules.why_stays(found, age_s=age_s, newer=newer)
+    fate = RunFate(
+        run=str(found.path),
+        state=found.state,
+        size_bytes=found.size_bytes,
+        age_s=age_s,
+        verdict="stays" if reason else "goes",
+        reason=reason,
+    )
+    if reason or dry_run:
+        return fate
+    try:
+        remove(found.path, unfinished=rules.unfinished)
+    except (OSError, HeadwayError) as error:
+        return fate.model_copy(update={"verdict": "failed", "reason": str(error)})
+    return fate.model_copy(update={"verdict": "gone"})
 
 
 def detach(handle: RunHandle) -> int:
@@ -261,43 +359,8 @@ def detach(handle: RunHandle) -> int:
     return process.pid
 
 
-def recent_runs(*, here: bool = False, limit: int = 20) -> list[Path]:
-    """Run folders that still exist, newest first; `here`: only those started from this folder."""
-    found: dict[Path, None] = {}
-    folder = os.getcwd()
-    for line in reversed(_index_lines()):
-        where, _, text = line.partition("\t")
-        candidate = Path(text)
-        if (not here or where == folder) and (candidate / ".headway").is_file():
-            found.setdefault(candidate, None)
-    local = Path(RUNS_FOLDER)
-    if local.is_dir():
-        for path in sorted(local.absolute().iterdir(), reverse=True):
-            if (path / ".headway").is_file():
-                found.setdefault(path, None)
-    paths = sorted(found, key=lambda path: (path / ".headway").stat().st_mtime, reverse=True)
-    return paths[:limit]
-
-
-def _index_lines() -> list[str]:
-    try:
-        return (state_folder() / "runs").read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _remember(run_folder: Run) -> None:
-    """Note where a run lies; a convenience for `headway status`, so failing is no error."""
-    line = f"{os.getcwd()}\t{run_folder.path}\n"
-    with contextlib.suppress(OSError):
-        state_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        with os.fdopen(os.open(state_folder() / "runs", flags, 0o600), "w") as file:
-            file.write(line)
-
-
 def _new_path(source: str) -> Path:
     """`headway-runs/<time>-<file>-<4 hex>`."""
     stem = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(source).stem).strip("-.")[:40] or "jobs"
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path(RUNS_FOLDER) / f"{stamp}-{stem}-{secrets.token_hex(2)}"
+    return Path(index.RUNS_FOLDER) / f"{stamp}-{stem}-{secrets.token_hex(2)}"

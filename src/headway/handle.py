@@ -281,7 +281,7 @@ class RunHandle:
 
     def _drive(self, world: LiveWorld, machine: Machine, watch: Watch | None) -> None:
         """Drive the world to its end, and learn what there is to learn on the way."""
-        from headway.core.folder import state_folder
+        from headway.core.index import state_folder
         from headway.planning import replanner
         from headway.probes.profiles import ProfileStore
         from headway.sim.drive import drive

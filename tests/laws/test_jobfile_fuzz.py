@@ -14,7 +14,7 @@ GOOD = {
     "name": ("a", "'b c'"), "memory": ("2G", "700M"), "gpu_memory": ("1.5GiB",), "vram": ("8000",),
     "cores": ("1", "2"), "gpus": ("0", "1"), "threads": ("2", "8"), "timeout": ("90", "1h30m"),
     "stall_timeout": ("5m",), "retries": ("3",), "env": ("A=1", "B='b c'"), "after": ("a", "train"),
-    "group": ("g",), "mode": ("alone", "shared"),
+    "group": ("g",), "mode": ("alone", "shared"), "priority": ("0", "-3", "10"),
 }  # fmt: skip
 ODD = (
     "2G", "1e3", "0", "-1", "1h30m", "solo", "A=b c", "a,b", '"a b"', "'x'", '"', "'", "]", "[", "",
@@ -47,15 +47,18 @@ def toml_file(rng: Random) -> str:
         text = value_for(key, rng).strip("'")
         if key == "env":
             return f'{{ A = "{text}" }}'
+        if key == "grid":
+            return f'{{ k = [1, "{text}"], l = ["{rng.choice(ODD)}"] }}'
         return rng.choice((text, f'["{text}"]')) if rng.random() < 0.05 else f'"{text}"'
 
     def table() -> str:
         keys = rng.sample(list(GOOD), rng.randrange(3))
         keys += rng.choices(("colour", "folder"), k=rng.random() < 0.05)
+        keys += rng.choices(("grid",), k=rng.random() < 0.3)
         lines = [f"{key} = {value(key)}" for key in keys]
-        return "\n".join(
-            [f'command = """{rng.choice(COMMANDS)}"""'.replace("\\\\", ""), *lines, ""]
-        )
+        command = rng.choice(COMMANDS)
+        command += rng.choice((" {k} {l}", " {k}{{}} '{l}'", " {l}")) if "grid" in keys else ""
+        return "\n".join([f'command = """{command}"""'.replace("\\\\", ""), *lines, ""])
 
     defaults = f"[defaults]\nmemory = {value('memory')}\n" if rng.random() < 0.3 else ""
     return defaults + "".join(f"[[job]]\n{table()}\n" for _ in range(rng.randrange(1, 6)))
@@ -160,6 +163,7 @@ def stated_jobs(draw):
             memory_bytes=draw(st.none() | st.integers(2**20, 2**49)),
             gpus=draw(count),
             threads=draw(count),
+            priority=draw(st.integers(-100_000, 100_000)),
             timeout_s=draw(st.none() | st.integers(1, 10**6).map(float)),
             env=draw(st.dictionaries(st.sampled_from("ABC"), _WORDS, max_size=3).map(as_pairs)),
             after=tuple(draw(st.sets(st.sampled_from(names[:index])))) if index else (),
@@ -176,6 +180,7 @@ def as_pairs(table: dict[str, str]) -> tuple[tuple[str, str], ...]:
 def as_line(job: Job) -> str:
     entries = [f"name='{job.name}'"]
     values = {"memory": job.memory_bytes, "gpus": job.gpus, "threads": job.threads}
+    values["priority"] = job.priority
     entries += [f"{key}={value}" for key, value in values.items() if value is not None]
     entries += [f"timeout={job.timeout_s:.0f}s"] if job.timeout_s else []
     entries += [f'env={name}="{value}"' for name, value in job.env]

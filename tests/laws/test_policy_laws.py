@@ -80,6 +80,7 @@ def queues(draw, *, most=8):
             "timeout_s": draw(st.sampled_from([None, None, None, 4.0])),
             "mode": modes[group] if group else draw(st.sampled_from(["shared"] * 5 + ["alone"])),
             "group": group,
+            "priority": draw(st.sampled_from([0, 0, 0, -1, 2])),
             "after": tuple(f"job-{other}" for other in after),
         }
         if draw(st.integers(0, 11)) == 11:
@@ -234,6 +235,27 @@ def test_who_needs_much_is_overtaken_by_patience_jobs_at_most(works, place, pati
     order = [job for _, job in starts_of(world)]
     overtakers = [job for job in order[: order.index(place)] if job > place]
     assert len(overtakers) <= patience
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
+@given(
+    priorities=st.lists(st.integers(-2, 2), min_size=1, max_size=12),
+    works=st.lists(st.integers(0, 8), min_size=12, max_size=12),
+    mode=st.sampled_from(MODE_NAMES),
+    cores=st.integers(1, 3),
+)
+def test_equal_jobs_start_by_priority_and_then_as_the_file_has_them(priorities, works, mode, cores):
+    jobs = [fake_job(f"job-{index}", priority=p) for index, p in enumerate(priorities)]
+    workloads = {
+        job.name: Workload.opaque(job.name, work_ns=work * NS_PER_S, peak_bytes=10**6)
+        for job, work in zip(jobs, works, strict=False)
+    }
+    queue = FakeQueue(jobs=jobs, machine=fake_machine(cores=cores), workloads=workloads)
+    plan = queue.plan(mode)
+    world = check_policy(Queue(**plan.policy.knobs), plan, queue)
+    order = [job for _, job in starts_of(world)]
+    assert order == sorted(range(len(jobs)), key=lambda index: (-priorities[index], index))
 
 
 @pytest.mark.slow

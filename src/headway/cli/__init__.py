@@ -4,6 +4,8 @@
     foreground.py  a run in the foreground: first line, progress, signals, result
     looks.py       verbs that look at a run or ask something of it
     logs.py        what jobs wrote
+    cleaning.py    taking runs off the disk
+    completion.py  what a shell offers to complete
     screens.py     a result as text          machine.py   the machine as text
     progress.py    a run while it runs       live.py      the same as a table that redraws
     layout.py      tables that fit a width   objects.py   --json
@@ -18,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+COMPLETE = "_HEADWAY_COMPLETE"  # set by a shell that asks what could be typed
 INTERRUPTED = 130
 BROKEN = 70  # EX_SOFTWARE of sysexits.h: a bug of ours
 
@@ -44,6 +47,10 @@ def dispatch(words: list[str]) -> int:
     """Do what was typed; returns the exit code. Errors are one line on stderr."""
     from headway.cli.app import Typed, app, help_of
 
+    if os.environ.get(COMPLETE):
+        from headway.cli.completion import answer
+
+        return answer(app)
     typed, words = Typed.split(words)
     try:
         command, path, words = help_of(words) or (app, "headway", words)

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from headway.cli.foreground import Manner
 
 app = typer.Typer(
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     invoke_without_command=True,
@@ -60,6 +59,27 @@ def help_of(words: list[str]) -> tuple[Callable[..., object], str, list[str]] | 
     return (command, f"headway {verb}", ["--help"]) if command is not None else None
 
 
+# What a shell is offered; loaded only when one asks.
+
+
+def _offer_runs(incomplete: str) -> list[str]:
+    from headway.cli import completion
+
+    return completion.runs(incomplete)
+
+
+def _offer_runs_and_jobs(context: typer.Context, incomplete: str) -> list[str]:
+    from headway.cli import completion
+
+    return completion.runs_and_jobs(context, incomplete)
+
+
+def _offer_modes(incomplete: str) -> list[str]:
+    from headway.cli import completion
+
+    return completion.modes(incomplete)
+
+
 def _examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
@@ -68,7 +88,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="More: tracebacks of bugs.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Less.")]
 # Described in each verb's own words: typer's list of arguments would name Python types.
-Words = Annotated[list[str] | None, typer.Argument(metavar="RUN|JOB", hidden=True)]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="RUN|JOB", hidden=True, autocompletion=_offer_runs_and_jobs),
+]
+Runs = Annotated[
+    list[str] | None, typer.Argument(metavar="RUN", hidden=True, autocompletion=_offer_runs)
+]
 _WHICH = (
     "A first word that names a run (its folder or its name) is the run; else all words are jobs of "
     "the newest run started from this folder.\n\n"
@@ -181,6 +207,7 @@ def plan(
     epilog=_examples(
         "headway run jobs.txt",
         "headway run jobs.txt --mode shared --out sweep-1",
+        "headway run jobs.txt --filter 'lstm-*' --filter '!*-big'",
         "headway run --resume sweep-1",
         "seq 8 | sed 's/^/python train.py --seed /' | headway run -",
         "headway run --timeout 10m -- python train.py --lr 0.1",
@@ -198,6 +225,7 @@ def run(
         str | None,
         typer.Option(
             metavar="MODE",
+            autocompletion=_offer_modes,
             help="auto (default): chosen by predicted makespan; serial: one after another; naive: "
             "all at once; shared: some at once, threads divided; partitioned: cores and memory "
             "divided as well.",
@@ -214,7 +242,10 @@ def run(
         ),
     ] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with an interrupted run.")
+        str | None,
+        typer.Option(
+            metavar="RUN", autocompletion=_offer_runs, help="Go on with an interrupted run."
+        ),
     ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return at once; the run goes on by itself.")
@@ -222,6 +253,13 @@ def run(
     keep_threads: Annotated[
         bool, typer.Option("--keep-threads", help="Leave thread counts as they are.")
     ] = False,
+    filter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help="Only jobs whose name matches ('lstm-*'), or does not ('!big*'); repeatable.",
+        ),
+    ] = None,
     timeout: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="With -- CMD: end it after this time (90, 10m, 1h30m)."),
@@ -250,6 +288,7 @@ def run(
         detach=detach,
         keep_threads=keep_threads,
         plan=plan,
+        filter=tuple(filter or ()),
         timeout=timeout,
     )
     return starts.run(asked, manner)
@@ -368,6 +407,44 @@ def retry(
     from headway.cli import looks
 
     return looks.retry(words or (), manner, failed=failed, lost=lost)
+
+
+@app.command(
+    epilog=_examples(
+        "headway clean                         what would go, and how large it is",
+        "headway clean --older-than 7d --yes",
+        "headway clean --keep 5",
+        "headway clean sweep-1 --unfinished --yes",
+    )
+)
+def clean(
+    context: typer.Context,
+    runs: Runs = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Only runs whose last change is so long ago (7d, 12h)."),
+    ] = None,
+    keep: Annotated[int, typer.Option(metavar="N", min=0, help="The newest so many stay.")] = 0,
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Runs that could be resumed go too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove them; else they are listed.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Remove folders of ended runs; only list them without --yes.
+
+    RUN is a run's folder or name; without any, all of yours count, wherever they lie. Runs that
+    still go on always stay.
+    """
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import cleaning
+    from headway.cli.starts import seconds_of
+
+    older_than_s = seconds_of(older_than, option="--older-than")
+    asked = cleaning.Asked(tuple(runs or ()), older_than_s, keep, unfinished, yes)
+    return cleaning.clean(asked, manner)
 
 
 @app.command(epilog=_WHICH + _examples("headway explain", "headway explain sweep-1 lstm"))

@@ -20,6 +20,7 @@ from headway.cli.screens import (
 )
 from headway.cli.terminal import Screen, give, say
 from headway.core.errors import UnknownName, UsageError
+from headway.core.index import recent_runs
 from headway.core.run import Result, outcome_of
 from headway.handle import RunHandle
 
@@ -54,7 +55,7 @@ def bare(manner: Manner) -> int:
     """The machine in two lines, the last runs here, three next commands."""
     machine = front.detect()
     runs = []
-    for path in front.recent_runs(here=True, limit=_LAST_RUNS):
+    for path in recent_runs(here=True, limit=_LAST_RUNS):
         handle = front.open_run(path)
         age_s = max(0.0, time.time() - handle.folder.marker.created_ns / 1e9)
         runs.append((handle.name, _outcome(handle), age_s))

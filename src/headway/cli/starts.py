@@ -32,6 +32,7 @@ class Asked:
     detach: bool = False
     keep_threads: bool = False
     plan: str | None = None
+    filter: tuple[str, ...] = ()
     timeout: str | None = None
 
     @property
@@ -42,6 +43,7 @@ class Asked:
             ("--out", self.out),
             ("--keep-threads", self.keep_threads),
             ("--plan", self.plan),
+            ("--filter", self.filter),
         )
         return [name for name, value in given if value]
 
@@ -63,7 +65,7 @@ def run(asked: Asked, manner: Manner) -> int:
     return _detached(handle, manner) if asked.detach else supervise(handle, manner)
 
 
-def seconds_of(text: str | None) -> float | None:
+def seconds_of(text: str | None, *, option: str = "--timeout") -> float | None:
     """Seconds of an option's value.
 
     Raises:
@@ -74,7 +76,7 @@ def seconds_of(text: str | None) -> float | None:
     try:
         return parse_seconds(text)
     except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
 
 
 def _new(asked: Asked) -> RunHandle:
@@ -91,6 +93,7 @@ def _new(asked: Asked) -> RunHandle:
         out=asked.out,
         keep_threads=asked.keep_threads,
         plan=asked.plan,
+        filter=asked.filter,
     )
 
 

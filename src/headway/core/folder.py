@@ -130,6 +130,12 @@ class Folder:
         if durable:
             os.fsync(self.descriptor)
 
+    def rename(self, name: str, new: str) -> None:
+        """Give a file another name in this folder; that survives a crash of the machine."""
+        here = self.descriptor
+        os.rename(_plain(name), _plain(new), src_dir_fd=here, dst_dir_fd=here)
+        os.fsync(here)
+
     def remove(self, name: str) -> None:
         """Remove a file; harmless where it is gone."""
         try:
@@ -142,8 +148,3 @@ def _plain(name: str) -> str:
     if not name or "/" in name or name in (".", "..") or "\0" in name:
         raise ValueError(f"not a plain file name: {name!r}")
     return name
-
-
-def state_folder() -> Path:
-    """Where Headway keeps what outlives a run: $XDG_STATE_HOME/headway."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "headway"

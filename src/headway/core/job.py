@@ -24,6 +24,7 @@ _SCRIPT = re.compile(r"\.(py|sh|R|jl)$")
 class Job(Noun):
     """A shell command with its folder and the resources it asks for; None means not said.
 
+    Jobs of a higher `priority` leave the queue earlier, equal ones in the order of the file.
     `threads` is a count the user pinned; `cores` defaults to it. `env` holds only values that the
     job file itself states. `group` members start together, `after` names jobs that must end ok
     first. `devices` are those the user named, by index, and `collocation` how the job is to share
@@ -48,6 +49,7 @@ class Job(Noun):
     devices: tuple[Annotated[int, Field(ge=0)], ...] = ()
     collocation: str = ""
     mode: Literal["alone", "shared"] = "shared"
+    priority: Annotated[int, Field(ge=-100_000, le=100_000)] = 0
     line: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")

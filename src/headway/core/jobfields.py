@@ -22,9 +22,9 @@ MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 
 KEYS = (
     "name", "memory", "gpu_memory", "cores", "gpus", "threads", "timeout", "stall_timeout",
-    "retries", "env", "after", "group", "mode",
+    "retries", "env", "after", "group", "mode", "priority",
 )  # fmt: skip
-TABLE_KEYS = ("command", "folder", *KEYS)
+TABLE_KEYS = ("command", "folder", "grid", *KEYS)
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -39,15 +39,18 @@ def show(given: object, width: int = 60) -> str:
 class Draft:
     """One job as far as it is read, and its place for errors.
 
-    `line` is None where the format has none; `label` says which job it is in TOML; `base` is what
-    the job is called where it states no name ("": after its script); `fields` are those of Job.
+    `line` is None where the format has none; `label` says which job it is in TOML; `fields` are
+    those of Job. `base` is what the job is called where it states no name ("": after its script).
+    Of a job that comes from a grid `parent` is the draft of the grid's table, which has its `name`
+    where that is stated.
     """
 
     source: str
     line: int | None
     label: str = ""
-    base: str = ""
     fields: dict[str, Any] = field(default_factory=dict)
+    parent: "Draft | None" = None
+    base: str = ""
 
     def bad(self, message: str) -> BadJobFile:
         """The error that refuses the file for this job."""
@@ -142,7 +145,7 @@ def _duration(given: object) -> float:
 
 def _count(given: object, *, least: int, most: int) -> int:
     word = _word(given)
-    if not re.fullmatch(r"\d{1,9}", word) or not least <= int(word) <= most:
+    if not re.fullmatch(r"-?\d{1,9}", word) or not least <= int(word) <= most:
         raise ValueError(f'"{word}" is not a whole number from {least} to {most}')
     return int(word)
 
@@ -213,4 +216,5 @@ _READERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "after": ("after", _after),
     "group": ("group", _name),
     "mode": ("mode", _mode),
+    "priority": ("priority", partial(_count, least=-100_000, most=100_000)),
 }

@@ -12,7 +12,7 @@ import io
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from headway.core import radt
 from headway.core.errors import BadJobFile
 from headway.core.job import Jobs
 from headway.core.jobfields import KEYS, TABLE_KEYS, Draft, show
-from headway.core.joborder import check_after, give_names
+from headway.core.jobgrid import combinations, grid_name, shape, spread
+from headway.core.joborder import check_after, default_name, give_names, name_grids_jobs
 from headway.core.text import plain
 from headway.core.units import MIB
 
@@ -103,6 +104,7 @@ def parse(text: bytes, *, source: str, folder: str) -> Jobs:
     if not drafts:
         raise BadJobFile(source, None, f"no jobs in it; write {what}.")
     give_names(drafts)
+    name_grids_jobs(drafts)
     jobs = tuple(draft.build() for draft in drafts)
     check_after(jobs, drafts)
     return Jobs(source=source, jobs=jobs, notes=notes)
@@ -248,10 +250,26 @@ def _toml_drafts(text: bytes, source: str, folder: str) -> list[Draft]:
         raise whole.bad(f"more than {MAX_JOBS:,} jobs ({len(tables):,}); split the list.")
     defaults = _defaults(data.get("defaults", {}), source)
     lines = _head_lines(text, len(tables))
-    return [
-        _table_draft(table, defaults, Draft(source, line, f"job {number}: "), folder)
+    stated = [
+        (_merged(table, defaults, draft := Draft(source, line, f"job {number}: ")), draft)
         for number, (table, line) in enumerate(zip(tables, lines, strict=True), start=1)
     ]
+    _check_number(stated)
+    return [draft for table, first in stated for draft in _table_drafts(table, first, folder)]
+
+
+def _check_number(stated: Sequence[tuple[Mapping[str, Any], Draft]]) -> None:
+    """Refuse too many jobs before any of a grid is made."""
+    total = 0
+    for table, draft in stated:
+        total += combinations(table, draft)
+        if total > MAX_JOBS:
+            raise draft.bad(
+                f"grid: {shape(table)} makes {total:,} jobs in all, more than {MAX_JOBS:,}; take "
+                "values out, or split the list."
+                if "grid" in table
+                else f"more than {MAX_JOBS:,} jobs; split the list."
+            )
 
 
 def _toml(text: bytes, source: str) -> dict[str, Any]:
@@ -288,6 +306,8 @@ def _defaults(table: Any, source: str) -> dict[str, Any]:
         raise draft.bad("is not a table; write [defaults] on a line of its own.")
     if "name" in table:
         raise draft.bad("name cannot be a default, since each job has its own.")
+    if "grid" in table:
+        raise draft.bad("grid cannot be a default; write it in the [[job]] that it spreads.")
     _check_table(draft, table)
     draft.fill(table)  # so that a bad default is reported as one
     return table
@@ -300,9 +320,8 @@ def _check_table(draft: Draft, table: Mapping[str, Any]) -> None:
         raise draft.bad('env is not a table; write env = { NAME = "value" }.')
 
 
-def _table_draft(
-    table: Mapping[str, Any], defaults: Mapping[str, Any], draft: Draft, folder: str
-) -> Draft:
+def _merged(table: Mapping[str, Any], defaults: Mapping[str, Any], draft: Draft) -> dict[str, Any]:
+    """A job's table with the defaults in it; the draft learns the job's name."""
     if isinstance(name := table.get("name"), str):
         draft.label = f'{draft.label[:-2]} "{show(name)}": '
     _check_table(draft, table)
@@ -313,7 +332,24 @@ def _table_draft(
         merged.pop("gpu_memory", None)
     if "command" not in merged:
         raise draft.bad('has no command; write command = "python train.py".')
-    draft.fill(merged)
+    return merged
+
+
+def _table_drafts(table: dict[str, Any], draft: Draft, folder: str) -> Iterator[Draft]:
+    """The jobs of one table: one, or one for each combination of its grid."""
+    if "grid" not in table:
+        yield _filled(table, draft, folder)
+        return
+    for one, its_draft, suffix in spread(table, draft):
+        filled = _filled(one, its_draft, folder)
+        if suffix:
+            name = filled.fields.pop("name", None) or default_name(filled.fields["command"])
+            filled.base = grid_name(name, suffix)
+        yield filled
+
+
+def _filled(table: Mapping[str, Any], draft: Draft, folder: str) -> Draft:
+    draft.fill(table)
     inside = os.path.expanduser(draft.fields.get("folder", ""))
     draft.fields["folder"] = os.path.normpath(os.path.join(folder, inside)) if inside else folder
     return draft

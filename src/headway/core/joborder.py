@@ -15,6 +15,9 @@ _MODULE = re.compile(r"\s-m\s+(?:\w+\.)*(\w+)")
 _ASSIGNED = re.compile(r"\s*(?:[A-Za-z_]\w*=\S*\s+)*")
 _PROGRAM = re.compile(r"[^\W_][\w.+-]*")
 
+# What after grids may grow to: the view keeps each wait, about 100 bytes.
+_MOST_WAITS = 1_000_000
+
 # A job waits for another: the index of the one, the index of the other.
 _Wait = tuple[int, int]
 
@@ -22,18 +25,20 @@ _Wait = tuple[int, int]
 def give_names(drafts: Sequence[Draft]) -> None:
     """Give every draft without a name its base or its script's, with -2, -3 ... where it is taken.
 
+    A grid takes the name that its table states, beside those of its jobs: `after` may give it.
+
     Raises:
         BadJobFile: Two jobs state the same name.
     """
     taken: dict[str, Draft] = {}
     for draft in drafts:
-        if (name := draft.fields.get("name")) is None:
+        stating = draft if "name" in draft.fields else draft.parent
+        if stating is None or (name := stating.fields.get("name")) is None:
             continue
-        if name in taken:
-            first = taken[name]
+        first = taken.setdefault(name, stating)
+        if first is not stating:
             where = first.label.removesuffix(": ") or f"line {first.line}"
             raise draft.bad(f'the name "{show(name)}" is taken by {where}; give each job its own.')
-        taken[name] = draft
     numbers: dict[str, count[int]] = {}
     for draft in drafts:
         if "name" not in draft.fields:
@@ -65,6 +70,30 @@ def default_name(command: str) -> str:
 def _match_end(pattern: re.Pattern[str], text: str) -> int:
     match = pattern.match(text)
     return match.end() if match else 0
+
+
+def name_grids_jobs(drafts: Sequence[Draft]) -> None:
+    """Put the jobs of a grid where `after` gives the grid's name.
+
+    Raises:
+        BadJobFile: Grids after grids make too many waits.
+    """
+    members: dict[str, list[str]] = {}
+    for draft in drafts:
+        if draft.parent is not None and "name" in draft.parent.fields:
+            members.setdefault(draft.parent.fields["name"], []).append(draft.fields["name"])
+    waits = 0
+    for draft in drafts if members else ():
+        after = draft.fields.get("after", ())
+        if any(name in members for name in after):
+            names = dict.fromkeys(one for name in after for one in members.get(name, [name]))
+            waits += len(names)
+            if waits > _MOST_WAITS:
+                raise draft.bad(
+                    f"after: grids wait for each other's jobs more than {_MOST_WAITS:,} times; "
+                    "let one job stand between them."
+                )
+            draft.fields["after"] = tuple(names)
 
 
 def check_after(jobs: Sequence[Job], drafts: Sequence[Draft]) -> None:

@@ -25,14 +25,13 @@ from typing import Literal
 from headway.core.environment import Environment
 from headway.core.errors import BadFile, NoSpace, UnknownName, UsageError
 from headway.core.folder import Folder
+from headway.core.index import MARKER
 from headway.core.job import Job, Jobs
 from headway.core.machine import Machine
 from headway.core.noun import Noun
 from headway.core.plan import Plan
 from headway.core.words import Status
 
-MARKER = ".headway"
-RUNS_FOLDER = "headway-runs"
 _READ_LIMIT = 512 * 2**20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

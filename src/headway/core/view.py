@@ -72,6 +72,7 @@ class JobState:
     outcome: Outcome | None = None
     cause: str = ""
     missing: set[str] = field(default_factory=set)  # predecessors that have not ended ok yet
+    priority: int = 0  # of its group the highest; higher ones are taken first
 
     @property
     def final(self) -> bool:
@@ -109,8 +110,10 @@ class View:
     def of(cls, jobs: Sequence[Job], placements: Sequence[Placement], machine: Machine) -> "View":
         """The view before the first event: nothing waits yet, everything is free."""
         states = [
-            JobState(index, job, placement, missing=set(job.after))
-            for index, (job, placement) in enumerate(zip(jobs, placements, strict=True))
+            JobState(index, job, placement, missing=set(job.after), priority=priority)
+            for index, (job, placement, priority) in enumerate(
+                zip(jobs, placements, _priorities(jobs), strict=True)
+            )
         ]
         view = cls(
             machine=machine,
@@ -146,9 +149,10 @@ class View:
         peaks = self.peaks.get(script)
         return peaks[ceil(0.95 * len(peaks)) - 1] if peaks else None
 
-    def place(self, index: int) -> tuple[int, int]:
-        """Where a job stands in the queue: by its rank in the plan, then as in the file."""
-        return self.states[index].placement.rank, index
+    def place(self, index: int) -> tuple[int, int, int]:
+        """Where a job stands in the queue: by priority, by rank in the plan, as in the file."""
+        state = self.states[index]
+        return -state.priority, state.placement.rank, index
 
     # --- below: called by worlds only ------------------------------------------------------------
 
@@ -188,7 +192,7 @@ class View:
         return []
 
     def arrive(self, index: int) -> None:
-        """A job joins the queue, in the order of the file."""
+        """A job joins the queue at its place."""
         insort(self.waiting, index, key=self.place)
         self.states[index].queued = True
 
@@ -317,8 +321,8 @@ class View:
         return state.status == "waiting" and not state.queued and not state.missing
 
     def arrivals(self) -> list[int]:
-        """The jobs that can join the queue now."""
-        return [state.index for state in self.states if self.ready(state.index)]
+        """The jobs that can join the queue now, the first of it first."""
+        return sorted(filter(self.ready, range(len(self.states))), key=self.place)
 
     def follow(self, settle: Settle, concerned: Sequence[int]) -> tuple[list[int], list[Settle]]:
         """What a last word means for those whom it concerns: who arrives, and whose last it is too.
@@ -328,7 +332,7 @@ class View:
             concerned: What applying it returned.
         """
         if settle.status == "ok":
-            return list(concerned), []
+            return sorted(concerned, key=self.place), []
         cause = f"needs {self.states[settle.job].job.name}, which ended {settle.status}"
         return [], [
             Settle(index, "cancelled", cause) for index in concerned if not self.states[index].final
@@ -344,6 +348,15 @@ class View:
                 if other.final and not state.final:
                     cause = f"needs {name}, which ended {other.status}"
                     yield Settle(state.index, "cancelled", cause)
+
+
+def _priorities(jobs: Sequence[Job]) -> list[int]:
+    """The priority of each job; a group has the highest of its members."""
+    highest: dict[str, int] = {}
+    for job in jobs:
+        if job.group is not None:
+            highest[job.group] = max(job.priority, highest.get(job.group, job.priority))
+    return [job.priority if job.group is None else highest[job.group] for job in jobs]
 
 
 def _pinned(state: JobState) -> Iterable[int]:

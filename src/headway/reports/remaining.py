@@ -86,7 +86,7 @@ def remaining(view: View) -> Estimate:
     def parts_of(status: str) -> list[Estimate]:
         return [
             _of_job(state, view, durations.get(state.job.script, ()))
-            for state in view.states
+            for state in sorted(view.states, key=lambda state: view.place(state.index))
             if state.status == status
         ]
 

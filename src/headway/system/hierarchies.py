@@ -123,6 +123,12 @@ def words_of(path: Path) -> frozenset[str]:
     return frozenset((read_or_none(path) or b"").decode().split())
 
 
+def mount_points(proc: Path = Path("/proc")) -> list[Path]:
+    """Where anything is mounted, as this process sees it."""
+    lines = (read_or_none(proc / "self/mountinfo") or b"").decode(errors="surrogateescape")
+    return [Path(_unescape(line.split()[4])) for line in lines.splitlines()]
+
+
 def _parse_mounts(text: str) -> list[_Mount]:
     mounts = []
     for line in text.splitlines():

@@ -10,7 +10,7 @@ import headway.cli as cli
 from headway.cli.app import Typed
 from headway.cli.signals import Interrupts, words_for
 
-VERBS = ["detect", "run", "status", "logs", "wait", "cancel", "retry", "explain"]
+VERBS = ["detect", "run", "status", "logs", "wait", "cancel", "retry", "clean", "explain"]
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -68,6 +68,10 @@ def test_version(capsys):
         (["logs", "-f", "--json"], "choose one"),
         (["wait", "--timeout", "x"], "x"),
         (["status", "no-such-run"], "no-such-run"),
+        (["clean", "no-such-run"], "no-such-run"),
+        (["clean", "--older-than", "soon"], '--older-than: "soon"'),
+        (["clean", "--keep", "-1"], "--keep"),
+        (["run", "--resume", "r", "--filter", "a"], "--filter"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -15,7 +15,7 @@ from headway.core.units import GIB, MIB
 
 DOCS = Path(__file__).parents[3] / "docs" / "job-files.md"
 KNOWN = " ".join(KEYS)
-KNOWN_IN_TABLES = "command folder " + KNOWN
+KNOWN_IN_TABLES = "command folder grid " + KNOWN
 
 
 def jobs_of(text: str, source: str = "jobs.txt") -> tuple[Job, ...]:
@@ -42,7 +42,8 @@ def refusal(text: str | bytes, source: str = "jobs.txt") -> str:
 def test_every_key_of_a_prefix():
     job = only(
         "[name=big memory=2G gpu_memory=1.5GiB cores=2 gpus=1 threads=4 timeout=1h30m "
-        "stall_timeout=90 retries=3 env=SEED=1 env=WORDS='a b' group=g mode=alone] python x.py"
+        "stall_timeout=90 retries=3 env=SEED=1 env=WORDS='a b' group=g mode=alone priority=-7] "
+        "python x.py"
     )
     assert job == Job(
         name="big",
@@ -59,6 +60,7 @@ def test_every_key_of_a_prefix():
         env=(("SEED", "1"), ("WORDS", "a b")),
         group="g",
         mode="alone",
+        priority=-7,
         line=1,
     )
 
@@ -297,6 +299,8 @@ BAD_LINES = [
     ),
     ("[cores=0] x", ':1: cores: "0" is not a whole number from 1 to 100000.'),
     ("[gpus=-1] x", ':1: gpus: "-1" is not a whole number from 0 to 100000.'),
+    ("[priority=high] x", ':1: priority: "high" is not a whole number from -100000 to 100000.'),
+    ("[priority=100001] x", ':1: priority: "100001" is not a whole number from -100000 to 100000.'),
     ("[retries=101] x", ':1: retries: "101" is not a whole number from 0 to 100.'),
     ("[threads=1.5] x", ':1: threads: "1.5" is not a whole number from 1 to 100000.'),
     ("[cores=4 threads=2] x", ":1: cores=4 is more than threads=2."),
@@ -553,7 +557,7 @@ def test_the_examples_of_the_page_are_read(kind, text):
 
 def test_the_page_names_every_key_and_limit():
     page = DOCS.read_text()
-    for key in (*KEYS, "vram", "command", "folder"):
+    for key in (*KEYS, "vram", "command", "folder", "grid"):
         assert f"| `{key}` |" in page
     for limit in (f"{MAX_BYTES >> 20} MB", f"{MAX_JOBS:,}", f"{MAX_ARGUMENT_BYTES:,} bytes"):
         assert limit in page

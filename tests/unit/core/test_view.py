@@ -40,6 +40,42 @@ def test_the_queue_keeps_the_order_of_the_file():
     assert view.waiting == [0, 4]
 
 
+def test_a_higher_priority_goes_before_and_equals_keep_the_order_of_the_file():
+    jobs = [fake_job(f"job-{index}", priority=p) for index, p in enumerate((0, -1, 5, 0, 5, -1))]
+    view = view_of(*jobs, arrived=False)
+    assert view.arrivals() == [2, 4, 0, 3, 1, 5]
+    for index in (5, 3, 2, 1, 0, 4):
+        view.apply(Arrived(0, index), 0)
+    assert view.waiting == [2, 4, 0, 3, 1, 5]
+    assert view.arrivals() == []
+    view.apply(Start(4, Share()), 1)
+    view.apply(Settle(1, "cancelled", ""), 1)
+    view.apply(Settle(2, "cancelled", ""), 1)
+    assert view.waiting == [0, 3, 5]
+    view.apply(Exited(2, 4, Outcome("failed")), 2)
+    view.apply(Retry(4, None, "again", "retry"), 2)
+    assert view.waiting == [4, 0, 3, 5]
+
+
+def test_a_group_has_the_highest_priority_of_its_members():
+    jobs = [
+        fake_job("a", priority=1),
+        fake_job("b", group="g", priority=-3),
+        fake_job("c", group="g", priority=2),
+        fake_job("d", group="h", priority=-1),
+        fake_job("e", group="h", priority=-2),
+        fake_job("f"),
+    ]
+    assert view_of(*jobs).waiting == [1, 2, 0, 5, 3, 4]
+
+
+def test_followers_join_the_queue_in_its_order():
+    jobs = [fake_job("a"), fake_job("b", after=("a",)), fake_job("c", after=("a",), priority=1)]
+    view = view_of(*jobs)
+    settle = Settle(0, "ok", "")
+    assert view.follow(settle, view.apply(settle, 1)) == ([2, 1], [])
+
+
 def test_a_share_is_taken_and_given_back():
     machine = fake_machine(cores=4, memory_bytes=10 * GIB, devices=[fake_device(0), fake_device(1)])
     view = view_of(*fake_jobs(2), machine=machine)

@@ -283,10 +283,10 @@ class LocalWorld:
         for index in wanted:
             self.journal.note(self._now(), {"k": "again", "job": index})
             self.view.reopen(index)
-        for index in wanted:
-            if not self.view.states[index].missing:
-                self._events.append(Arrived(self._now(), index))
-        self._events.append(Tick(self._now()))
+        # With those that waited already, so that all join the queue in its order.
+        others = [event for event in self._events if not isinstance(event, Arrived)]
+        arrivals = [Arrived(self._now(), index) for index in self.view.arrivals()]
+        self._events = deque([*others, *arrivals, Tick(self._now())])
         self._forget_lost_followers()
 
     def see_devices_with(self, look: Callable[[], Iterable[Device]]) -> None:

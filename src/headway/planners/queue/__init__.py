@@ -1,4 +1,4 @@
-"""The queue policy of every fixed mode: in the order of the file, as far as there is room.
+"""The queue policy of every fixed mode: in the queue's order, as far as there is room.
 
 Memory. A job reserves the larger of what it declared and what it was measured to need before; where
 that is not known, of what it declared, the 95th percentile of ended attempts of the same script,
@@ -7,10 +7,11 @@ That holds until its first steps, or five seconds of steady memory where steps c
 then on the larger of declared and its own peak with a margin. When the host runs low the newest job
 stops, waits for room with a corrected reservation, and runs again.
 
-Order. The first job that does not fit beside the others may be overtaken, but only by `patience`
-jobs: then nothing new starts before it (packing with ageing, so that a wide job is never starved by
-small ones). A job that would not start on a machine without our jobs either (its group is not
-complete, others hold the memory) holds nobody back.
+Order. By priority, then by rank in the plan, then by the file. The first job that does not fit
+beside the others may be overtaken, but only by `patience` jobs: then nothing new starts before it
+(packing with ageing, so that a wide job is never starved by small ones). A job that would not start
+on a machine without our jobs either (its group is not complete, others hold the memory) holds
+nobody back.
 
 Cores. Those that would stay idle go to the jobs that start now, with as many threads, as far as
 their placements allow: where nobody else waits, or none of those that wait has memory to start.
