@@ -1,6 +1,7 @@
 """The profile store with real runs, and in the hands of several processes at once."""
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -145,8 +146,10 @@ def test_damage_under_a_running_writer_stops_neither_it_nor_the_next(folder):
 @pytest.mark.root
 @pytest.mark.slow
 @pytest.mark.skipif(not ROOT, reason="root: another user has to be played")
-def test_a_home_that_cannot_be_written_is_read_and_nothing_is_raised():
+def test_a_home_that_cannot_be_written_is_read_and_nothing_is_raised(request):
+    # Not tmp_path: the other user could not reach it.
     home = Path(tempfile.mkdtemp(prefix="headway-"))
+    request.addfinalizer(lambda: shutil.rmtree(home))
     folder = home / "headway"
     with ProfileStore.open(folder) as store:
         store.learn([past_attempt(fake_job("a"), MACHINE)])
