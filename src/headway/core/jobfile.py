@@ -167,7 +167,7 @@ def _line_drafts(text: bytes, source: str, folder: str) -> Iterator[Draft]:
         if prefix := _PREFIX.match(line):
             entries, end = _entries(draft, line, prefix.end())
             command = _GAP.sub("", line[end:], count=1)
-            if command.startswith("]"):
+            if line.startswith("]", end):
                 raise draft.bad('the prefix ends at its first "]"; quote a value that holds one.')
             text_of_prefix = line[prefix.end() - 1 : end]
             if ("cancel", None) in entries:

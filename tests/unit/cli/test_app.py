@@ -86,7 +86,7 @@ def test_bad_usage_is_one_line_and_exit_2(words, said, capsys, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("mode", ["auto", "exclusive", "mps", "mig", "fast"])
+@pytest.mark.parametrize("mode", ["mixed", "exclusive", "mps", "mig", "fast"])
 def test_modes_that_are_not_there_are_refused_in_words(mode, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs.txt").write_text("true\n")

@@ -258,6 +258,23 @@ def test_no_bound_of_memory_is_below_what_was_seen(store, script):
     assert workload(store, job).peak_bytes.high >= 5 * GIB
 
 
+def test_what_an_older_script_held_is_no_floor(store, script):
+    job = job_of(script)
+    store.learn([run(job, status="oom", peak_bytes=5 * GIB, content="older")])
+    store.learn([run(job, peak_bytes=GIB)])
+    assert workload(store, job).peak_bytes.high < 2 * GIB
+
+
+def test_other_jobs_are_each_as_likely_as_the_next(store, script):
+    """One that is unlike the rest is no disturbed run: the job may be like it."""
+    figures = [(10.0, GIB)] * 15 + [(40.0, 16 * GIB)]
+    for number, (seconds, peak_bytes) in enumerate(figures):
+        store.learn([run(job_of(script, str(number)), seconds=seconds, peak_bytes=peak_bytes)])
+    known = workload(store, job_of(script, "new"))
+    assert known.paces[0].work.high > 15.0
+    assert known.peak_bytes.high >= 16 * GIB
+
+
 def test_steps_that_differ_have_bounds(store, script):
     job = job_of(script)
     store.learn([run(job, steps=steps) for steps in (90, 100, 130)])

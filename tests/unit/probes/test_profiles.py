@@ -153,6 +153,15 @@ def test_the_file_never_holds_more_than_so_many_attempts(store, folder, monkeypa
     assert duration_of(store, jobs[3]).origin == "extrapolated"
 
 
+def test_what_is_dropped_is_overwritten(store, folder, monkeypatch):
+    monkeypatch.setattr(database, "KEPT", 1)
+    jobs = [fake_job("a", command=f"python train.py {seed}") for seed in range(2)]
+    for seed, job in enumerate(jobs):
+        store.learn([attempt(job, ended_ns=seed)])
+    content = (folder / database.FILE).read_bytes()
+    assert [key_of(job, {}).encode() in content for job in jobs] == [False, True]
+
+
 @pytest.mark.parametrize("script", ["train.py", "/work/train.py"])
 def test_a_script_can_be_forgotten(store, folder, script):
     other = fake_job("b", command="python other.py")
@@ -325,6 +334,18 @@ def test_what_a_busy_file_does_not_take_can_be_tried_again(store, folder):
 
 
 @pytest.mark.usefixtures("impatient")
+def test_what_could_not_be_committed_is_taken_back_whole(store, folder):
+    reader = sqlite3.connect(folder / database.FILE, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM attempts").fetchall()
+    assert not store.learn([attempt()], wait_s=0.0)
+    reader.execute("ROLLBACK")
+    reader.close()
+    assert store.learn([attempt()], wait_s=0.0)
+    assert rows_in(folder) == 1
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_file_that_is_busy_from_the_start_turns_the_store_off(folder):
     ProfileStore.open(folder).close()
     other = sqlite3.connect(folder / database.FILE, isolation_level=None)
@@ -341,6 +362,13 @@ def test_a_file_that_was_moved_while_it_was_open_is_made_anew(store, folder):
     assert rows_in(folder) == 1
     assert duration_of(store).value == pytest.approx(20.0)
     assert store.notes == ()
+
+
+def test_a_journal_is_not_left_to_be_played_back_into_the_next_file(folder):
+    ProfileStore.open(folder).close()
+    (folder / database.JOURNAL).write_bytes(b"of the damaged file")
+    database.set_aside(folder, os.stat(folder / database.FILE).st_ino)
+    assert [path.name for path in folder.iterdir()] == [database.DAMAGED]
 
 
 def test_the_new_file_of_another_headway_is_not_set_aside(folder):

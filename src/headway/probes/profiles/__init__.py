@@ -39,7 +39,7 @@ __all__ = ["Learner", "PairRatio", "PastAttempt", "ProfileStore", "Recall", "key
 
 Answer = TypeVar("Answer")
 
-_WAIT_S = 2.0  # for another writer; each holds the file for some milliseconds
+_WAIT_S = 5.0  # for other writers; each holds the file for some milliseconds
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

@@ -172,8 +172,7 @@ class Learner:
         if isinstance(event, Exited):
             self._end(event, view.states[event.job])
         for index, state in view.running.items():
-            seen = self._running.get(index)
-            if seen is None or seen.attempt != state.attempt:
+            if index not in self._running:
                 self._running[index] = self._see(state)
         if self._held and event.t - self._written_ns >= _WRITE_EVERY_NS:
             self._write(event.t, wait_s=_WAIT_S)
