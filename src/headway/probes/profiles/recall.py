@@ -107,6 +107,7 @@ def _workload(subject: Subject, evidence: Sequence[Evidence], near: Evidence | N
         peak_bytes=peak,
         steps=near.steps,
         paces=near.paces,
+        own_threads=subject.threads,
         remark=near.source,
     )
     pace = measured.pace(subject.threads)
