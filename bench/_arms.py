@@ -86,14 +86,14 @@ def run_arm(
             mode = "partitioned" if arm == "again" else arm
             words = ("run", jobs, "--mode", mode, "--out", run, "--no-progress")
             command = headway(*words)
-        makespan_s, capped = _timed(command, output, cap_s, group)
+        makespan_s, capped = _timed(command, output, cap_s, group, state=place)
         return _outcome(arm, makespan_s, capped, run, output, len(commands))
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
 
 def _timed(
-    command: list[str], output: Path, cap_s: float | None, group: Path | None
+    command: list[str], output: Path, cap_s: float | None, group: Path | None, *, state: Path
 ) -> tuple[float, bool]:
     """Seconds a command took, and whether it was ended for taking too long."""
     if group is not None:
@@ -103,7 +103,8 @@ def _timed(
         begin_s = time.perf_counter()
         process = subprocess.Popen(
             command,
-            env=plain_environment(),
+            # Nothing learnt in an arm tells the next.
+            env=plain_environment() | {"XDG_STATE_HOME": str(state)},
             stdout=file,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
