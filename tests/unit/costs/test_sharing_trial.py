@@ -52,3 +52,9 @@ def test_the_outlook_follows_what_was_read():
     assert after.spread < before.spread / 4
     assert after.partners == 1
     assert decide(after).choice == "share"
+
+
+def test_what_is_not_known_of_two_jobs_is_half_alike():
+    # Two rates of 0.5, each with the prior's spread: between sqrt(1/2) of it and all of it.
+    spread = Outlook.of(["a", "b"], [0.5, 0.5], PairCoefficients(prior_spread=0.4)).spread
+    assert spread == pytest.approx(0.4 * 0.75**0.5)
