@@ -8,18 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.core import tables
+from headway.core.estimate import unknown
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Placement, Plan
 from headway.core.policy import Policy
 from headway.core.view import View
 from headway.core.workload import Workload
-from headway.forecast.queue import Forecast, forecast
-from headway.planners.collocation import Choice, candidates, choose, mixed_plan
+from headway.forecast.queue import Forecast, JobForecast, forecast
+from headway.planners.collocation import Choice, candidates, choose, fixed_plan, mixed_plan
 from headway.probes.profiles import ProfileStore, Recall
 
-# A longer list is not simulated before it starts: its plan is the one that learns.
-MOST_SIMULATED = 1000
+# A longer list is run as it stands: recalling and simulating it would take longer than it gains.
+MOST_PLANNED = 2000
+# Only the next ones are planned again while a list runs: meanwhile nobody watches its memory.
+PLANNED_AHEAD = 64
 # Of a run's time, at most this part goes into planning it again.
 PLANNING_PART = 0.02
 
@@ -58,16 +61,39 @@ def plan_of(
     Raises:
         DoesNotFit: No job can run on this machine.
     """
+    if len(jobs) > MOST_PLANNED:
+        return _unplanned(jobs, machine, keep_threads=keep_threads, environment=environment)
     recall = store.recall(jobs, machine, environment=environment)
     plans = candidates(
         jobs, machine, recall.workloads, keep_threads=keep_threads, environment=environment
     )
-    if len(jobs) > MOST_SIMULATED:
-        plans = [plan for plan in plans if plan.mode == "serial"] + plans[-1:]
+    if recall.known < len(jobs):
+        plans = plans[-1:]  # without makespans there is nothing to compare
     forecasts = [score(plan, jobs, recall.workloads, machine) for plan in plans]
     choice = choose(forecasts, busy_alone=busy_alone(recall.workloads, machine))
     forecasts.sort(key=lambda one: (one is not choice.chosen, one.makespan.value))
     return Planned(choice, tuple(forecasts), recall)
+
+
+def _unplanned(
+    jobs: Sequence[Job],
+    machine: Machine,
+    *,
+    keep_threads: bool,
+    environment: Mapping[str, str],
+) -> Planned:
+    """The plain plan of a list that is too long to be looked into."""
+    plan = fixed_plan(
+        jobs, machine, mode="partitioned", keep_threads=keep_threads, environment=environment
+    )
+    reason = f"not planned: more than {MOST_PLANNED:,} jobs"
+    told = Forecast(
+        plan=plan,
+        makespan=unknown("s", source=reason),
+        peak_bytes=unknown("bytes", source=reason),
+        jobs=tuple(JobForecast(name=job.name, group=job.group, status="waiting") for job in jobs),
+    )
+    return Planned(Choice(chosen=told, reason=reason), (told,), Recall((), ()))
 
 
 def score(
@@ -124,7 +150,7 @@ def replanner(
         if spent_s > PLANNING_PART * (now_s - began_s) or not view.waiting:
             return None
         learn()
-        waiting = list(view.waiting)
+        waiting = view.waiting[:PLANNED_AHEAD]
         chosen = [jobs[index] for index in waiting]
         known = store.recall(chosen, machine, environment=environment).workloads
         plan = mixed_plan(

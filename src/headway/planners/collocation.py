@@ -243,7 +243,7 @@ def choose(forecasts: Sequence[Forecast], *, busy_alone: float | None = None) ->
     A gain inside the bounds is no gain: then serial wins, where it was measured what serial takes.
 
     Args:
-        forecasts: Serial among them; two or more.
+        forecasts: One or more; serial among them where makespans are known.
         busy_alone: Part of all cores that the jobs keep busy one after another, where known.
 
     Raises:
@@ -253,15 +253,15 @@ def choose(forecasts: Sequence[Forecast], *, busy_alone: float | None = None) ->
     if not able:
         raise DoesNotFit(f"no job of the list can run here: {forecasts[0].feasible}")
     fitting = [one for one in able if not one.lost] or able
-    serial = next(one for one in able if one.plan.mode == "serial")
     if not all(one.makespan.known for one in able):
-        tried = next((one for one in fitting if one.plan.mode in ("mixed", "partitioned")), serial)
+        tried = next((one for one in fitting if one.plan.policy.knobs.get("learns")), fitting[0])
         return Choice(
             chosen=tried,
             reason=f"to be learnt: {tried.makespan.source or 'some jobs were never measured'}. "
             "Each starts on a core of its own, which can cost it at most what more threads would "
             "have gained it",
         )
+    serial = next(one for one in able if one.plan.mode == "serial")
     order = sorted(fitting, key=lambda one: (one.makespan.value, _SIMPLE.index(one.plan.mode)))
     best = order[0]
     if best.plan.mode != "serial" and _no_gain(best, serial):

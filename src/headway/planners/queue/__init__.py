@@ -24,7 +24,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headway.core.policy import Policy
-from headway.core.units import show_bytes, show_seconds
+from headway.core.units import NS_PER_S, show_bytes, show_seconds
 from headway.core.view import JobState, View
 from headway.core.words import (
     Action,
@@ -65,6 +65,8 @@ OOM_FACTOR = 1.3
 # make the guard stop it during its imports.
 SLIVER = 0.25
 LOOKAHEAD = 256
+# Shorter jobs teach nothing: their time is start-up and noise.
+LEARNT_NS = NS_PER_S
 
 
 class Queue(Policy):
@@ -95,7 +97,9 @@ class Queue(Policy):
         if isinstance(event, Exited):
             state = view.states[event.job]
             actions.append(self._after(state, event, view))
-            if self.learns and event.outcome.status == "ok" and view.waiting:
+            lasted_ns = event.t - (event.t if state.started_ns is None else state.started_ns)
+            ended_well = event.outcome.status == "ok" and lasted_ns >= LEARNT_NS
+            if self.learns and ended_well and view.waiting:
                 # What starts next is decided on the answer, a Replanned.
                 return memory, [*actions, Replan(f"{state.job.name} ended")]
         elif isinstance(event, Arrived):
