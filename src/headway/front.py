@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headway.core.errors import BadFile, DoesNotFit, NotYet, UnknownName, UsageError
+from headway.core.folder import RUNS_FOLDER, state_folder
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import MODES, Mode
-from headway.core.run import MARKER, RUNS_FOLDER, Run
-from headway.handle import RunHandle, Watch
+from headway.core.run import MARKER, Run
+from headway.handle import RunHandle, Watch, machine_now
 
 # Known by name because users of other tools ask for them; see docs/design.md for their places.
 LATER_MODES = ("auto", "exclusive", "mps", "mig")
@@ -23,9 +24,7 @@ LATER_MODES = ("auto", "exclusive", "mps", "mig")
 
 def detect() -> Machine:
     """Look at this machine: cores, memory, devices, who else uses them, ways of sharing."""
-    from headway.probes.machine import measure_machine
-
-    return measure_machine()
+    return machine_now()
 
 
 def read_jobs(jobs: "str | Path | Sequence[str | Job]") -> tuple[Sequence[Job], str]:
@@ -196,11 +195,6 @@ def recent_runs(*, here: bool = False, limit: int = 20) -> list[Path]:
                 found.setdefault(path, None)
     paths = sorted(found, key=lambda path: (path / ".headway").stat().st_mtime, reverse=True)
     return paths[:limit]
-
-
-def state_folder() -> Path:
-    """Where Headway keeps what outlives a run: $XDG_STATE_HOME/headway."""
-    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "headway"
 
 
 def _index_lines() -> list[str]:

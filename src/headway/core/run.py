@@ -32,7 +32,6 @@ from headway.core.plan import Plan
 from headway.core.words import Status
 
 MARKER = ".headway"
-RUNS_FOLDER = "headway-runs"
 _READ_LIMIT = 512 * 2**20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

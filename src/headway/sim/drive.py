@@ -12,7 +12,9 @@ def drive(
 ) -> None:
     """Until the world has nothing left to wait for: take an event, decide, act.
 
-    The world journals what it performs; the policy's memory goes with it whenever it changed.
+    A decision is done whole or not at all: where the world says that the view was out of date, the
+    policy, which is pure, decides again. The world journals what it performs; the policy's memory
+    goes with it whenever it changed.
 
     Args:
         policy: Decides; pure.
@@ -23,9 +25,9 @@ def drive(
     memory = policy.start(world.view) if recalled is None else recalled
     while (event := world.next()) is not None:
         kept = memory
-        memory, actions = policy.decide(memory, event, world.view)
-        for action in actions:
-            world.perform(action)
+        memory, actions = policy.decide(kept, event, world.view)
+        while not world.perform(*actions):
+            memory, actions = policy.decide(kept, event, world.view)
         if memory is not kept:
             world.remember(memory)
         if watch is not None:
