@@ -1,14 +1,19 @@
 """The reservation file: what each run of this user holds of this machine, for the others to see.
 
-It lies in the user's runtime folder and is replaced whole under a lock, so whoever reads it needs
-none. Its name has the boot and the pid namespace: the processes in it mean nothing elsewhere, and a
-reboot voids everything, so nothing is ever synced.
+It lies in the user's runtime folder. Its name has the boot and the pid namespace: the processes in
+it mean nothing elsewhere, and a reboot voids everything, so nothing is ever synced.
+
+[Note: written in place] Under a lock, in one write of whole blocks that were allocated before: a
+full disk or a kill in between leaves the old content or the new one. A rename would do the same,
+but ext4 starts writing out the new file at each, which takes longer than all the rest of a start.
+Who reads without the lock may see a mixture; nothing is ever taken on the word of such a look.
 
 The file is a courtesy among runs. Where it cannot be had (a full disk, a folder of somebody else, a
 lock that hangs) a run goes on without it and says so; others are then seen as foreign load.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -35,6 +40,7 @@ LOCK_WAIT_S = 0.25
 # A keeper claims its attempt within milliseconds of being asked for.
 UNCLAIMED_NS = 10_000_000_000
 _READ_LIMIT = 4 * 2**20
+_BLOCK_BYTES = 4096
 
 
 class LockHeld(Exception):
@@ -80,7 +86,9 @@ class ReservationFile:
         """
         if not content:
             return ()
-        return Reservations.from_json(content, source=str(self.path)).runs
+        # Room that was allocated and not yet written reads as zeros.
+        text = content.rstrip(b"\0 ")
+        return Reservations.from_json(text, source=str(self.path)).runs
 
     @contextlib.contextmanager
     def locked(self, *, wait_s: float = LOCK_WAIT_S) -> Iterator["LockedFile"]:
@@ -126,17 +134,28 @@ class LockedFile:
             return ()
 
     def write(self, runs: Collection[Reservation]) -> None:
-        """Replace the file; where no run holds or wants anything there is none.
+        """Write the file; where no run holds or wants anything there is none.
 
         Raises:
             OSError: The disk is full or read-only; the file is as it was.
         """
-        content = Reservations(runs=tuple(runs)).to_json().encode(errors="backslashreplace")
-        if runs:
-            self._folder.replace(self._file.name, content)
-        else:
+        if not runs:
             self._folder.remove(self._file.name)
-        self.content = content if runs else b""
+            self.content = b""
+            return
+        content = Reservations(runs=tuple(runs)).to_json().encode(errors="backslashreplace")
+        descriptor = self._folder.open_file(self._file.name, os.O_RDWR | os.O_CREAT)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < len(content):
+                size = -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES
+                os.posix_fallocate(descriptor, 0, size)
+            content = content.ljust(size)
+            if os.pwrite(descriptor, content, 0) < len(content):
+                raise OSError(errno.EIO, "the reservation file could not be written whole")
+        finally:
+            os.close(descriptor)
+        self.content = content
 
     def _set_aside(self, error: Exception) -> None:
         name = self._file.name

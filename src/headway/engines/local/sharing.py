@@ -26,8 +26,9 @@ from headway.engines.local.reservations import (
 )
 from headway.system.procfs import ancestors, start_ticks
 
-# Only the first jobs of a queue are told what other runs keep from them.
-LOOKAHEAD = 256
+# The first job that could start is the one that waits for other runs; before it stand only those
+# that can't for reasons of their own.
+LOOKAHEAD = 16
 
 _Shares = dict[int, tuple[int, Share]]  # of each running job: its attempt, and what it is given
 
@@ -137,6 +138,8 @@ class Sharing:
 
     def _wants(self, shares: _Shares) -> int:
         """How many cores the first job that waits for other runs would take."""
+        if not self._others:
+            return 0
         waiting = (self._view.states[index] for index in self._view.waiting[:LOOKAHEAD])
         return next((s.wants for s in waiting if s.wants and s.index not in shares), 0)
 
