@@ -53,7 +53,7 @@ class Run:
         """What `drive` and a world do with an event."""
         self.view.apply(event, event.t)
         memory, actions = self.policy.decide(self.memory, event, self.view)
-        while not self.sharing.take(actions):
+        while not self._taken(actions, event.t):
             self.refused += 1
             memory, actions = self.policy.decide(self.memory, event, self.view)
         self.memory = memory
@@ -61,6 +61,10 @@ class Run:
             self.view.apply(action, event.t)
         if not isinstance(event, Tick):
             self.sharing.update()
+
+    def _taken(self, actions, t):
+        takes = any(isinstance(action, Start | Reshare) for action in actions)
+        return not takes or self.sharing.take(actions, t)
 
     def tick(self, t):
         for index in list(self.view.running):
@@ -218,9 +222,9 @@ def test_a_job_that_takes_more_threads_is_never_confined_to_a_core_of_another_ru
     second.tick(1)
     assert second.cores == [1]
     assert stated(tmp_path)["b"].jobs[0].cores == (1,)
-    assert not first.sharing.take([Start(0, Share(cores=(1,)))]), "its view is outdated"
+    assert not first.sharing.take([Start(0, Share(cores=(1,)))], 2), "its view is outdated"
     assert first.view.free_cores == set()
-    assert first.sharing.take([Reshare(0, (0,), "")])
+    assert first.sharing.take([Reshare(0, (0,), "")], 2)
 
 
 # --- whose turn it is ----------------------------------------------------------------------------

@@ -59,7 +59,7 @@ class Sharing:
         self.stale = False
         self.notes: deque[str] = deque()
         self._noted: set[str] = set()
-        self._run = str(run)
+        self._run = os.path.realpath(run)
         self._view = view
         self._counted = counted
         self._keeper_of = keeper_of
@@ -70,23 +70,34 @@ class Sharing:
         self._told: tuple[Reservation, ...] = ()  # entries of other runs as they were written
         self._others: tuple[Reservation, ...] = ()  # and as they stand
         self._stated: Reservation | None = None
+        self._served_ns = view.served_ns
         self._lock_wait_s = LOCK_WAIT_S
         self._closing = False
 
-    def take(self, actions: Sequence[Action]) -> bool:
+    def take(self, actions: Sequence[Action], t: int) -> bool:
         """State what these actions take, before they are done; False where the view is outdated.
 
         True also where nothing can be stated: a run never ends for want of the file.
+
+        Args:
+            actions: All that were decided together.
+            t: Now, in ns since the epoch.
         """
+        served_ns = self._served_ns
         shares = self._shares()
         for action in actions:
             if isinstance(action, Start):
                 attempt = self._view.states[action.job].attempt + 1
                 shares[action.job] = attempt, action.share
+                self._served_ns = t
             elif isinstance(action, Reshare):
                 attempt, share = shares[action.job]
                 shares[action.job] = attempt, replace(share, cores=action.cores)
-        return self._state(shares, only_as_seen=True)
+        if self._state(shares, only_as_seen=True):
+            self.stale = False
+            return True
+        self._served_ns = served_ns
+        return False
 
     def update(self) -> None:
         """State what the run holds and waits for now, where that is another thing than before."""
@@ -132,7 +143,7 @@ class Sharing:
             cores=host.cores,
             jobs=tuple(self._hold(index, *shares[index]) for index in sorted(shares)),
             wants=wants,
-            served_ns=self._view.served_ns,
+            served_ns=self._served_ns,
             inside=next((process for process in self._above if process in keepers), None),
         )
 

@@ -228,7 +228,7 @@ class LocalWorld:
     def perform(self, *actions: Action) -> bool:
         """Journal it, let the view say so, do it; False where another run was faster."""
         takes = any(isinstance(action, Start | Reshare) for action in actions)
-        if takes and not self._sharing.take(actions):
+        if takes and not self._sharing.take(actions, self._now()):
             return False
         for action in actions:
             self._do(action)
