@@ -339,6 +339,19 @@ def test_what_was_known_before_the_file_was_damaged_is_known_still(tmp_path):
     assert set(stated(tmp_path)) == {"a", "b"}, "what somebody removed is stated again"
 
 
+def test_nobody_is_waited_for_on_the_word_of_a_file_that_cannot_be_read_any_more(tmp_path):
+    Run(tmp_path, "a", 2).arrive()
+    second = Run(tmp_path, "b", 1).arrive()
+    assert second.cores == []
+    tmp_path.chmod(0o777)
+    second.tick(1)
+    assert second.cores == [0]
+    assert "sharing with other runs is off" in second.sharing.notes[0]
+    tmp_path.chmod(0o700)
+    second.tick(2)
+    assert set(stated(tmp_path)) == {"a", "b"}
+
+
 def test_a_link_in_the_file_s_place_is_not_followed(tmp_path):
     target = tmp_path / "precious"
     target.write_text("mine")

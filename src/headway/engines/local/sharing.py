@@ -111,8 +111,11 @@ class Sharing:
         try:
             content = self._file.read()
             runs = self._told if content == self._seen else self._file.parse(content)
-        except (OSError, BadFile):
-            self._stated = None  # the lock's holder sets it aside
+        except BadFile:  # set aside at the next start, or read in the middle of a write
+            self._see(self._told, self._seen)
+        except OSError:  # nobody is waited for on the word of a file that is gone
+            self._see((), None)
+            self._stated = None
         else:
             if content != self._seen and self._stated not in runs:
                 self._stated = None
@@ -198,7 +201,7 @@ class Sharing:
         file.write([*self._others, *([] if entry is None else [entry])])
         self._seen, self._stated = file.content, entry
 
-    def _see(self, runs: Sequence[Reservation], content: bytes) -> None:
+    def _see(self, runs: Sequence[Reservation], content: bytes | None) -> None:
         """Take notice of other runs, as they stand now."""
         self._seen = content
         self._told = tuple(run for run in runs if run.run != self._run)
