@@ -374,7 +374,8 @@ class Queue(Policy):
         if job.timeout_s is not None and ran_s > job.timeout_s:
             yield Stop(state.index, "timeout", f"timeout={show_seconds(job.timeout_s)} is over")
             return
-        quiet_s = (view.t - (state.quiet_since_ns or view.t)) / 1e9
+        since_ns = view.t if state.quiet_since_ns is None else state.quiet_since_ns
+        quiet_s = (view.t - since_ns) / 1e9
         if job.stall_timeout_s is not None and quiet_s > job.stall_timeout_s:
             limit = show_seconds(job.stall_timeout_s)
             yield Stop(state.index, "stall", f"no step and no CPU time for {limit}")
