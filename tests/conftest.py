@@ -1,4 +1,6 @@
-"""Says at the end of a session what ran of the tests that need a real thing, and what did not.
+"""Keeps the tests apart from what else runs, and says what ran.
+
+Says at the end of a session what ran of the tests that need a real thing, and what did not.
 
 A marker whose description begins with "needs" (pyproject.toml) stands for a real thing: torch, a
 writable cgroup, a GPU. For each the summary gives how many tests ran and why the others were
@@ -10,9 +12,18 @@ file for a copy of the summary.
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def apart_from_other_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user runs meanwhile is not seen by runs of the tests, nor they by it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
 
 
 class MarkerTally:

@@ -25,7 +25,7 @@ from headway.core.machine import Machine
 from headway.core.plan import MODES, Mode, Plan
 from headway.core.removal import Cleaned, Found, Rules, RunFate
 from headway.core.run import Run
-from headway.handle import RunHandle, Watch
+from headway.handle import RunHandle, Watch, machine_now
 
 if TYPE_CHECKING:
     from headway.planning import Planned
@@ -37,9 +37,7 @@ AUTO = "auto"
 
 def detect() -> Machine:
     """Look at this machine: cores, memory, devices, who else uses them, ways of sharing."""
-    from headway.probes.machine import measure_machine
-
-    return measure_machine()
+    return machine_now()
 
 
 def read_jobs(jobs: "str | Path | Sequence[str | Job]") -> tuple[Sequence[Job], str]:

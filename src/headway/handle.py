@@ -269,11 +269,8 @@ class RunHandle:
 
     def _machine_now(self) -> Machine:
         """The machine as it is now: a resumed run may find fewer cores or less memory."""
-        from headway.probes.machine import measure_machine
-
-        return (
-            measure_machine() if self.folder.folder.exists("journal.jsonl") else self.folder.machine
-        )
+        began = self.folder.folder.exists("journal.jsonl")
+        return machine_now() if began else self.folder.machine
 
     def _policy(self) -> Policy:
         choice = self.folder.plan.policy
@@ -371,6 +368,14 @@ class RunHandle:
             if found is not None:
                 state.steps, state.step_ns = found.steps, found.median_step_ns
                 state.first_step_ns = found.first_ns + offset_ns
+
+
+def machine_now() -> Machine:
+    """This machine, with what the runs of this user hold of it."""
+    from headway.engines.local.reservations import held_now
+    from headway.probes.machine import measure_machine
+
+    return measure_machine(elsewhere=held_now())
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.core.holdings import Elsewhere, Hold, Reservation
 from headway.core.plan import MODES, PolicyChoice
 from headway.core.units import GIB, MIB, NS_PER_S
 from headway.core.words import FINAL, Exited, Settle, Start
@@ -109,6 +110,30 @@ def others_leave(event, view):
         view.foreign_bytes = 0
 
 
+@st.composite
+def other_runs(draw):
+    """What another run holds, for any machine."""
+    cores = draw(st.sets(st.integers(0, 3), max_size=3))
+    unnamed = draw(st.integers(0, 2))
+    devices = draw(st.sampled_from([(), ("GPU-00000000",)]))
+    pinned = Hold(
+        job=1,
+        attempt=1,
+        cores=tuple(sorted(cores)),
+        slots=len(cores) + unnamed,
+        reserved_bytes=draw(st.sampled_from([0, GIB // 4, 3 * GIB])),
+        devices=devices,
+    )
+    return Reservation(
+        run="/x/other",
+        supervisor=(1, 1),
+        cores=(0, 1, 2, 3),
+        jobs=(pinned,),
+        wants=draw(st.integers(0, 2)),
+        served_ns=draw(st.sampled_from([0, 5, 50])) * NS_PER_S,
+    )
+
+
 def starts_of(world):
     return [(t, word.job) for t, word in world.words if isinstance(word, Start)]
 
@@ -151,6 +176,24 @@ def test_every_mode_brings_every_job_to_its_last_word(mode, queue):
 @given(queue=queues(most=5), mode=st.sampled_from(MODE_NAMES))
 def test_every_policy_keeps_the_rules_with_its_own_knobs(kind, queue, mode):
     check_policy(kind(), queue.plan(mode), queue, watch=others_leave)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODE_NAMES)
+@settings(max_examples=60, deadline=None)
+@given(queue=queues(most=5), others=st.lists(other_runs(), min_size=1, max_size=4))
+def test_other_runs_come_and_go(mode, queue, others):
+    """Every answer keeps off what they hold, and once they are gone every job has its turn."""
+    plan = queue.plan(mode)
+
+    def watch(event, view):
+        others_leave(event, view)
+        turn = event.t // (7 * NS_PER_S)
+        runs = [others[turn % len(others)]] if event.t <= 60 * NS_PER_S else []
+        view.see_elsewhere(Elsewhere.of(runs, cores=view.machine.host.cores))
+
+    world = check_policy(Queue(**plan.policy.knobs), plan, queue, watch=watch)
+    assert all(state.status in FINAL for state in world.view.states)
 
 
 @pytest.mark.slow

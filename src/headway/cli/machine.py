@@ -3,6 +3,7 @@
 from headway.cli.layout import Column, table
 from headway.cli.screens import core_list, wrapped
 from headway.cli.terminal import Screen
+from headway.core.holdings import Reservation
 from headway.core.machine import Device, Machine
 from headway.core.text import shorten
 from headway.core.units import show_bytes
@@ -49,6 +50,8 @@ def machine_lines(machine: Machine, screen: Screen) -> list[str]:
         screen,
         lead="memory: ",
     )
+    for run in machine.elsewhere:
+        lines += wrapped(screen.clean(_held(run)), screen)
     for device in machine.devices:
         lines += wrapped(_device(device, screen), screen, lead=f"GPU {device.index}: ")
     lines += ["", "ways of sharing:"]
@@ -61,6 +64,13 @@ def machine_lines(machine: Machine, screen: Screen) -> list[str]:
     for note in machine.notes:
         lines += wrapped(screen.clean(note), screen, lead="note: ")
     return lines
+
+
+def _held(run: Reservation) -> str:
+    """What a run of this user holds, or that it waits."""
+    waits = "waits for a free core" if run.wants == 1 else f"waits for {run.wants} free cores"
+    words = [f"holds {run.what}"] if run.what else []
+    return f"{run.who} {' and '.join([*words, *([waits] if run.wants else [])])}"
 
 
 def _device(device: Device, screen: Screen) -> str:

@@ -106,7 +106,7 @@ class Narrator:
     def _wait(self, state: JobState) -> Iterator[tuple[str, str, str]]:
         """Why the first one waits, where it is not simply its turn; figures alone are no news."""
         reason = state.wait_reason
-        if not reason or _COMMON_WAIT.match(reason):
+        if not reason or _COMMON_WAIT.fullmatch(reason):
             return
         kind = state.index, _FIGURES.sub("", reason)
         if kind != self._wait_told:

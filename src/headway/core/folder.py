@@ -8,10 +8,37 @@ descriptor: a link put in a file's place is refused, not followed.
 import os
 import secrets
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+RUNS_FOLDER = "headway-runs"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where Headway keeps what outlives a run: $XDG_STATE_HOME/headway.
+
+    >>> state_folder({"XDG_STATE_HOME": "/home/ann/.state"})
+    PosixPath('/home/ann/.state/headway')
+    """
+    return Path(environment.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "headway"
+
+
+def runtime_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where Headway keeps what no reboot survives: $XDG_RUNTIME_DIR/headway, else with its state.
+
+    A variable that another user's session has left behind (as `su` does) is not followed.
+
+    >>> runtime_folder({"XDG_RUNTIME_DIR": "relative", "XDG_STATE_HOME": "/home/ann/.state"})
+    PosixPath('/home/ann/.state/headway')
+    """
+    place = Path(environment.get("XDG_RUNTIME_DIR") or ".")
+    try:
+        ours = place.is_absolute() and os.stat(place).st_uid == os.geteuid()
+    except OSError:
+        ours = False
+    return place / "headway" if ours else state_folder(environment)
 
 
 class Folder:

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from headway.core.holdings import Reservation
 from headway.core.noun import Noun
 from headway.core.units import show_bytes
 
@@ -93,12 +94,16 @@ class Host(Noun):
 
 
 class Machine(Noun):
-    """The hosts and devices jobs can be placed on, with what others use of them."""
+    """The hosts and devices jobs can be placed on, with what others use of them.
+
+    `elsewhere` is what runs of this user held when it was looked at; `foreign` leaves that out.
+    """
 
     hosts: Annotated[tuple[Host, ...], Field(min_length=1)]
     devices: tuple[Device, ...] = ()
     ways: tuple[SharingWay, ...] = ()
     foreign: ForeignUse = ForeignUse(cores=0.0, memory_bytes=0, window_s=0.0)
+    elsewhere: tuple[Reservation, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property

@@ -42,8 +42,12 @@ class World(Protocol):
     def next(self) -> Event | None:
         """The next event, or None when there is nothing left to wait for."""
 
-    def perform(self, action: Action) -> None:
-        """Do it, and let the view say so."""
+    def perform(self, *actions: Action) -> bool:
+        """Do all that was decided about one event, and let the view say so.
+
+        False where another run has taken something since the view was made, so that nothing of it
+        was done: the view is right now, and the same event wants a new decision.
+        """
 
     def remember(self, memory: Memory) -> None:
         """Keep the policy's memory with the journal."""

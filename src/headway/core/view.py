@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+from headway.core.holdings import Elsewhere
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.plan import Placement
@@ -69,6 +70,7 @@ class JobState:
     confined: str = ""  # why it was held to fewer cores, in words
     queued: bool = False
     wait_reason: str = ""
+    wants: int = 0  # cores that it would take at once if other runs held none
     outcome: Outcome | None = None
     cause: str = ""
     missing: set[str] = field(default_factory=set)  # predecessors that have not ended ok yet
@@ -85,7 +87,9 @@ class View:
     """The queue, the running set, and what is free.
 
     `capacity_bytes` is what jobs may use in all; `foreign_bytes` and `foreign_cores` are what
-    others use of the machine now. `draining` forbids new starts (the user pressed Ctrl-C).
+    others use of the machine now; `elsewhere` is what other runs of the same user hold, which is
+    neither free nor foreign. `served_ns` is when a job was started last. `draining` forbids new
+    starts (the user pressed Ctrl-C).
     """
 
     machine: Machine
@@ -98,6 +102,8 @@ class View:
     reserved_bytes: int = 0
     foreign_bytes: int = 0
     foreign_cores: float = 0.0
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    served_ns: int = 0
     draining: bool = False
     unsettled: int = 0
     groups: dict[str, list[int]] = field(default_factory=dict)
@@ -142,7 +148,8 @@ class View:
     @property
     def free_bytes(self) -> int:
         """What may still be reserved: capacity less others' use and what is reserved."""
-        return self.capacity_bytes - self.foreign_bytes - self.reserved_bytes
+        others = self.foreign_bytes + self.elsewhere.reserved_bytes
+        return self.capacity_bytes - others - self.reserved_bytes
 
     def peak_of_script(self, script: str) -> int | None:
         """95th percentile (nearest rank) of the peaks of ended attempts of one script, bytes."""
@@ -185,8 +192,8 @@ class View:
                 self.confine(job, cores, reason)
             case Phase(_, job, phase):
                 self.states[job].phase = phase
-            case Wait(job, reason):
-                self.states[job].wait_reason = reason
+            case Wait(job, reason, wants):
+                self.states[job].wait_reason, self.states[job].wants = reason, wants or 0
             case Replanned() | Tick():
                 pass
         return []
@@ -215,6 +222,7 @@ class View:
         state.cores_used, state.busy_threads, state.quiet_since_ns = 0.0, None, None
         state.stalled_mark = state.stopping = False
         state.wait_reason, state.outcome, state.cause, state.confined = "", None, "", ""
+        state.wants, self.served_ns = 0, t
         self.running[index] = state
         if share.cores is not None:
             self.free_cores.difference_update(share.cores)
@@ -244,8 +252,8 @@ class View:
         assert share is not None
         if share.cores is not None:
             taken = {c for other in self.running.values() for c in _pinned(other)}
-            self.free_cores.update(set(share.cores) - taken)
-        self.free_devices.update(share.devices)
+            self.free_cores.update(set(share.cores) - taken - self.elsewhere.cores)
+        self.free_devices.update(self._unheld(share.devices))
         self.reserved_bytes -= share.reserved_bytes
         state.outcome, state.share, state.last_share, state.ended_ns = outcome, None, share, t
         state.stopping = False
@@ -262,7 +270,7 @@ class View:
     def requeue(self, index: int, reserved_bytes: int | None, reason: str) -> None:
         """An ended job waits for another attempt."""
         state = self.states[index]
-        state.status, state.wait_reason = "waiting", reason
+        state.status, state.wait_reason, state.wants = "waiting", reason, 0
         state.reserved_bytes = reserved_bytes
         self.arrive(index)
 
@@ -282,7 +290,7 @@ class View:
 
     def see_devices(self, devices: Iterable[Device]) -> None:
         """Others came to devices or left them; those that our own jobs hold are theirs anyway."""
-        held = {index for state in self.running.values() for index in _devices_of(state)}
+        held = self._given_devices()
         seen = {device.uuid: device for device in devices}
         now = []
         for device in self.machine.devices:
@@ -291,7 +299,27 @@ class View:
                 device if fresh is None else fresh.model_copy(update={"index": device.index})
             )
         self.machine = self.machine.model_copy(update={"devices": tuple(now)})
-        self.free_devices = {d.index for d in now if not d.taken and d.index not in held}
+        self._free_what_nobody_holds()
+
+    def see_elsewhere(self, elsewhere: Elsewhere) -> None:
+        """Other runs took something or gave it back."""
+        self.elsewhere = elsewhere
+        pinned = {core for state in self.running.values() for core in _pinned(state)}
+        self.free_cores = set(self.machine.host.cores) - pinned - elsewhere.cores
+        self._free_what_nobody_holds()
+
+    def _free_what_nobody_holds(self) -> None:
+        given = self._given_devices()
+        empty = (device.index for device in self.machine.devices if not device.taken)
+        self.free_devices = self._unheld(index for index in empty if index not in given)
+
+    def _given_devices(self) -> set[int]:
+        return {index for state in self.running.values() for index in _devices_of(state)}
+
+    def _unheld(self, devices: Iterable[int]) -> set[int]:
+        """Those of these devices that no other run holds."""
+        held = {d.index for d in self.machine.devices if d.uuid in self.elsewhere.devices}
+        return set(devices) - held
 
     def settle(self, index: int, status: Status, cause: str) -> list[int]:
         """A job has its last word; returns the jobs that waited for this one alone.

@@ -176,10 +176,15 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Why a job waits: the pending reason on the screen."""
+    """Why a job waits: the pending reason on the screen.
+
+    `wants` is how many cores it would take at once if other runs held none; None where they are not
+    what it waits for.
+    """
 
     job: int
     reason: str
+    wants: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

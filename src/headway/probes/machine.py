@@ -6,10 +6,11 @@ groups, CUDA_VISIBLE_DEVICES. More than that is not ours; what cannot be read is
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headway.core.holdings import Reservation
 from headway.core.machine import Device, ForeignUse, Host, Machine, SharingWay
 from headway.core.text import plain
 from headway.probes.devices import Inventory, load_nvml, read_devices
@@ -29,6 +30,7 @@ def measure_machine(
     window_s: float = 0.2,
     environment: Mapping[str, str] | None = None,
     own_pids: Collection[int] = (),
+    elsewhere: Sequence[Reservation] = (),
     pid: int | None = None,
     affinity: Collection[int] | None = None,
     nvml: Any | None = None,
@@ -42,6 +44,7 @@ def measure_machine(
         window_s: For how long others are observed; 0 observes memory and devices only.
         environment: The caller's variables; this process's own by default.
         own_pids: Roots of more process trees that are ours, such as keepers of running jobs.
+        elsewhere: What other runs of this user hold: their jobs' use is not foreign as well.
         pid: This process, where `proc` is not the real one.
         affinity: The cores we are bound to, instead of asking the kernel.
         nvml: A module like pynvml; the real one is loaded by default.
@@ -59,7 +62,8 @@ def measure_machine(
     sleep(window_s)
     after = take_moment(proc)
     ours = own_tree(after, {pid, *own_pids})
-    foreign = foreign_use(before, after, gauge, cores=cores, own_pids=ours, proc=proc)
+    known = ours | own_tree(after, _keepers(elsewhere))
+    foreign = foreign_use(before, after, gauge, cores=cores, own_pids=known, proc=proc)
     inventory = read_devices(
         load_nvml() if nvml is None else nvml,
         environment.get(VARIABLE),
@@ -74,6 +78,7 @@ def measure_machine(
         devices=inventory.devices,
         ways=_ways(cgroups, inventory),
         foreign=foreign,
+        elsewhere=tuple(elsewhere),
         notes=(*inventory.notes, *_load_notes(host, foreign, proc)),
     )
 
@@ -82,6 +87,12 @@ def look_at_devices() -> tuple[Device, ...]:
     """The visible devices and who uses them now: what `measure_machine` says of them."""
     order = os.environ.get("CUDA_DEVICE_ORDER")
     return read_devices(load_nvml(), os.environ.get(VARIABLE), device_order=order).devices
+
+
+def _keepers(elsewhere: Sequence[Reservation]) -> set[int]:
+    """Keepers of jobs that hold cores: what a job uses that holds none is foreign."""
+    holds = [hold for run in elsewhere for hold in run.jobs]
+    return {hold.keeper[0] for hold in holds if hold.keeper is not None and hold.slots}
 
 
 def _host(

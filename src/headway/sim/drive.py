@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from headway.core.plan import Placement
 from headway.core.policy import Policy, World
 from headway.core.view import View
-from headway.core.words import Event, Replan
+from headway.core.words import Action, Event, Replan
 
 Replanner = Callable[[View], Sequence[Placement] | None]
 
@@ -19,7 +19,9 @@ def drive(
 ) -> None:
     """Until the world has nothing left to wait for: take an event, decide, act.
 
-    The world journals what it performs; the policy's memory goes with it whenever it changed.
+    A decision is done whole or not at all: where the world says that the view was out of date, the
+    policy, which is pure, decides again. The world journals what it performs; the policy's memory
+    goes with it whenever it changed.
 
     Args:
         policy: Decides; pure.
@@ -32,16 +34,18 @@ def drive(
     memory = policy.start(world.view) if recalled is None else recalled
     while (event := world.next()) is not None:
         kept = memory
-        memory, actions = policy.decide(memory, event, world.view)
-        learnt = ""
-        for action in actions:
-            if isinstance(action, Replan):
-                learnt = action.reason
-            else:
-                world.perform(action)
+        memory, actions = policy.decide(kept, event, world.view)
+        while not world.perform(*_for_world(actions)):
+            memory, actions = policy.decide(kept, event, world.view)
+        learnt = next((action.reason for action in actions if isinstance(action, Replan)), "")
         if memory is not kept:
             world.remember(memory)
         if watch is not None:
             watch(event, world.view)
         if learnt:  # by whoever watches, too
             world.replan(replan(world.view) if replan is not None else None, learnt)
+
+
+def _for_world(actions: Sequence[Action]) -> list[Action]:
+    """What the world is to do: a plan is not made there."""
+    return [action for action in actions if not isinstance(action, Replan)]

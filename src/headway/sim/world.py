@@ -151,8 +151,13 @@ class SimulatedWorld:
                 return None
             self._advance()
 
-    def perform(self, action: Action) -> None:
-        """Let the view say so, and do it."""
+    def perform(self, *actions: Action) -> bool:
+        """Let the view say so, and do it; True, since nobody else is here to be faster."""
+        for action in actions:
+            self._do(action)
+        return True
+
+    def _do(self, action: Action) -> None:
         todo = [action]
         while todo:
             action = todo.pop()

@@ -204,13 +204,33 @@ def open_pidfd(pid: int, start_ticks: int, proc: Path = PROC) -> int | None:
     return descriptor
 
 
+def state_of(pid: int, start_ticks: int, proc: Path = PROC) -> str:
+    """The kernel's letter for this very process of this boot; "" where it has ended."""
+    found = entry(pid, proc)
+    return "" if found is None or found.start_ticks != start_ticks or found.ended else found.state
+
+
+def ancestors(pid: int, proc: Path = PROC) -> list[tuple[int, int]]:
+    """The processes above one, its parent first: their pids and start times in clock ticks."""
+    above: list[tuple[int, int]] = []
+    found = entry(pid, proc)
+    while found is not None and (found := entry(found.ppid, proc)) is not None:
+        above.append((found.pid, found.start_ticks))
+    return above
+
+
+def pid_namespace(proc: Path = PROC) -> int | None:
+    """The number of the namespace that our pids belong to, or None where it is not told."""
+    try:
+        return os.stat(proc / "self/ns/pid").st_ino
+    except OSError:
+        return None
+
+
 def in_first_pid_namespace(proc: Path = PROC) -> bool:
     """Whether our pids are the machine's own, as the kernel's log writes them."""
-    try:
-        # PROC_PID_INIT_INO of include/linux/proc_ns.h: fixed for the first namespace.
-        return os.readlink(proc / "self/ns/pid") == f"pid:[{0xEFFFFFFC}]"
-    except OSError:
-        return False
+    # PROC_PID_INIT_INO of include/linux/proc_ns.h: fixed for the first namespace.
+    return pid_namespace(proc) == 0xEFFFFFFC
 
 
 def cmdline(pid: int, proc: Path = PROC) -> list[str]:

@@ -143,6 +143,8 @@ def _check_starts(starts: Sequence[Start], actions: Sequence[Action], view: View
             assert together, f"{start}: alone beside others"
     others = any(state.share is not None and state.share.alone for state in view.running.values())
     assert not (starts and others), f"{starts} beside a job that has the machine to itself"
+    if any(start.share.alone for start in starts):
+        assert not view.elsewhere.jobs, f"{starts}: alone beside jobs of other runs"
     reserved = sum(start.share.reserved_bytes for start in starts)
     assert free_bytes >= 0 or not reserved, f"{starts} reserve {-free_bytes} bytes too many"
 
@@ -198,7 +200,8 @@ def check_attempts(world: SimulatedWorld) -> None:
     assert not running, f"still running at the end: {sorted(running)}"
     assert not world.view.running
     assert world.view.reserved_bytes == 0
-    assert world.view.free_cores == set(world.view.machine.host.cores)
+    others = world.view.elsewhere.cores
+    assert world.view.free_cores == set(world.view.machine.host.cores) - others
 
 
 def policies() -> Iterator[type[Policy]]:

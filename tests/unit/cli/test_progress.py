@@ -135,10 +135,13 @@ def test_a_wait_is_told_once_and_only_if_it_is_not_its_turn_anyway():
     log = Log(view_of(job("a")))
     log.see(Tick(1), Wait(0, "waits for a free core"))
     assert log.lines == []
+    log.see(Tick(1), Wait(0, "waits for a free core; run a in /x holds core 1"))
+    log.see(Tick(1), Wait(0, "waits for a free core; run a in /x holds core 0"))
     log.see(Tick(2), Wait(0, "waits for 2.0 GiB of memory: 1.3 GiB free"))
     log.see(Tick(3), Wait(0, "waits for 2.0 GiB of memory: 1.1 GiB free"))
     assert [line.split(None, 1)[1] for line in log.lines] == [
-        "waits      a  waits for 2.0 GiB of memory: 1.3 GiB free"
+        "waits      a  waits for a free core; run a in /x holds core 1",
+        "waits      a  waits for 2.0 GiB of memory: 1.3 GiB free",
     ]
 
 

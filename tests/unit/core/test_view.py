@@ -1,5 +1,6 @@
 import pytest
 
+from headway.core.holdings import Elsewhere, Hold, Reservation
 from headway.core.units import GIB
 from headway.core.view import View
 from headway.core.words import (
@@ -90,6 +91,25 @@ def test_a_share_is_taken_and_given_back():
     assert (view.free_cores, view.free_devices) == ({0, 1, 2, 3}, {0, 1})
     assert (view.free_bytes, view.reserved_bytes) == (whole, 0)
     assert view.states[0].last_share.reserved_bytes == 2 * GIB
+
+
+def test_what_other_runs_hold_is_not_free_until_they_give_it_back():
+    machine = fake_machine(cores=3, devices=[fake_device(0), fake_device(1)])
+    view = view_of(*fake_jobs(2), machine=machine)
+    view.apply(Start(0, Share(cores=(0,), devices=(0,))), 1)
+    hold = Hold(
+        job=1, attempt=1, cores=(0, 1), slots=2, reserved_bytes=GIB, devices=("GPU-00000001",)
+    )
+    run = Reservation(run="/x/a", supervisor=(1, 1), cores=(0, 1, 2), jobs=(hold,))
+    whole = view.free_bytes
+    view.see_elsewhere(Elsewhere.of([run], cores=machine.host.cores))
+    assert (view.free_cores, view.free_devices, view.free_bytes) == ({2}, set(), whole - GIB)
+    view.apply(Exited(2, 0, Outcome("ok")), 2)
+    assert (view.free_cores, view.free_devices) == ({2}, {0})
+    view.see_devices(machine.devices)
+    assert view.free_devices == {0}
+    view.see_elsewhere(Elsewhere())
+    assert (view.free_cores, view.free_devices, view.free_bytes) == ({0, 1, 2}, {0, 1}, whole)
 
 
 def test_a_core_that_another_job_holds_too_stays_taken():

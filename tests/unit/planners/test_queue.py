@@ -72,6 +72,14 @@ def started(actions):
     return {action.job: action.share for action in actions if isinstance(action, Start)}
 
 
+def test_a_job_that_hangs_at_the_very_first_instant_stalls_too():
+    story = Story([fake_job("a", stall_timeout_s=5.0)])
+    story.arrive(0)
+    story.view.states[0].quiet_since_ns = 0
+    (stop,) = story.tick(6)
+    assert (stop.job, stop.how) == (0, "stall")
+
+
 # --- memory --------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from headway.core.holdings import Hold, Reservation
 from headway.core.machine import Machine
 from headway.core.units import GIB, MIB
 from headway.probes.machine import measure_machine
@@ -117,6 +118,15 @@ def test_jobs_of_a_run_that_is_taken_up_again_are_ours(recorded):
     assert foreign.cores == 0.5
     assert foreign.memory_bytes == 2 * GIB - 128 * MIB
     assert foreign.busiest == ()
+
+
+@pytest.mark.parametrize(("slots", "cores"), [(1, 0.5), (0, 2.0)])
+def test_what_holds_cores_in_another_run_is_not_foreign_too(recorded, slots, cores):
+    hold = Hold(job=1, attempt=1, keeper=(ALICE, 1), slots=slots)
+    run = Reservation(run="/x/a", supervisor=(1, 1), cores=(0, 1), jobs=(hold,))
+    machine = recorded.measure(elsewhere=[run])
+    assert machine.foreign.cores == cores
+    assert machine.elsewhere == (run,)
 
 
 def test_only_the_cores_that_are_ours_count(recorded):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headway.core.holdings import Hold, Process
 from headway.core.recording import count_and_last, read_folder, summary
 from headway.core.view import JobState, View
 from headway.engines.local.attempt import Attempt
@@ -63,10 +64,21 @@ class Sampler:
     _cpu: Mapping[int, CpuTimes] = field(default_factory=cpu_times)
     _others: Mapping[int, ProcessEntry] = field(default_factory=dict)
     _others_t: int | None = None
+    _held_bytes: dict[Process, int] = field(default_factory=dict)
 
     def forget(self, index: int) -> None:
         """An attempt ended: its past is nobody's."""
         self._past.pop(index, None)
+
+    def held_bytes(self) -> int:
+        """What jobs of other runs use of the memory they hold: not foreign, it counts as held.
+
+        A job that was not read yet counts as using nothing, so as foreign too for some seconds.
+        """
+        return sum(
+            min(self._held_bytes.get(keeper, 0), hold.reserved_bytes)
+            for keeper, hold in _held(self.view)
+        )
 
     def take(self, attempts: Iterable[Attempt], t: int) -> list[tuple[int, str]]:
         """Read what is ours once; gives the jobs that left start-up now, and how it was seen."""
@@ -174,22 +186,42 @@ class Sampler:
         """Cores that others use, smoothed: what their processes took of our cores since last time.
 
         A process that started and ended between two readings is not seen: only lasting work counts.
+        What jobs of other runs use of the cores they hold does not, see core/holdings.py.
         """
         now = cpu_times()
         ours = {process.pid for tree in trees.values() for process in tree} | trees.keys()
         others = {pid: process for pid, process in entries.items() if pid not in ours}
-        ticks = 0
-        for pid, process in others.items():
-            before = self._others.get(pid)
-            if before is not None and before.start_ticks == process.start_ticks:
-                ticks += process.cpu_ticks - before.cpu_ticks
+        holds = _held(self.view)
+        held = descendants(others, [pid for (pid, _), _ in holds])
+        self._held_bytes = {
+            keeper: sum(_private_bytes(process) for process in held[keeper[0]])
+            for keeper, _ in holds
+        }
         if self._others_t is not None:
             passed_s = (t - self._others_t) / 1e9
             busy = cores_busy(self._cpu, now, self.view.machine.host.cores)
-            used = min(busy, ticks / CLOCK_TICKS / passed_s)
+            cores = self._ticks(others.values()) / CLOCK_TICKS / passed_s
+            for (pid, _), hold in holds:
+                cores -= min(self._ticks(held[pid]) / CLOCK_TICKS / passed_s, hold.slots)
+            used = max(0.0, min(busy, cores))
             keep = FOREIGN_KEEP**passed_s
             self.view.foreign_cores = keep * self.view.foreign_cores + (1 - keep) * used
         self._cpu, self._others, self._others_t = now, others, t
+
+    def _ticks(self, processes: Iterable[ProcessEntry]) -> int:
+        """Clock ticks that processes took since others were read last."""
+        ticks = 0
+        for process in processes:
+            before = self._others.get(process.pid)
+            if before is not None and before.start_ticks == process.start_ticks:
+                ticks += process.cpu_ticks - before.cpu_ticks
+        return ticks
+
+
+def _held(view: View) -> list[tuple[Process, Hold]]:
+    """What jobs of other runs hold, by their keepers."""
+    jobs = (hold for run in view.elsewhere.runs for hold in run.jobs)
+    return [(hold.keeper, hold) for hold in jobs if hold.keeper is not None]
 
 
 def _private_bytes(process: ProcessEntry) -> int:

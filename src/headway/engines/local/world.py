@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headway.core.errors import NoSpace, UsageError
+from headway.core.holdings import Process
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.plan import Placement, Plan
@@ -34,6 +35,7 @@ from headway.core.words import (
     Outcome,
     Phase,
     Replanned,
+    Reserve,
     Reshare,
     Retry,
     Settle,
@@ -42,6 +44,7 @@ from headway.core.words import (
     Stop,
     StopHow,
     Tick,
+    Wait,
 )
 from headway.engines.local.attempt import (
     NO_SPACE,
@@ -61,6 +64,7 @@ from headway.engines.local.journal import Journal
 from headway.engines.local.outcomes import ENDED_BY_US
 from headway.engines.local.records import Records
 from headway.engines.local.sampler import Sampler
+from headway.engines.local.sharing import Sharing
 from headway.engines.local.stopping import begin_stop, confine, go_on_stopping, send
 from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
 from headway.system.procfs import boot_id, open_pidfd
@@ -95,6 +99,7 @@ class LocalWorld:
         self.run = run
         self.jobs = jobs
         self.machine = machine
+        self._plan = plan
         self.lock = Lock(run)
         told = history(run, plan, jobs, machine)
         self.history = told
@@ -144,6 +149,12 @@ class LocalWorld:
         self._guard = Guard()
         self._records = Records(self.run.folder, self.view, self._now())
         self._sampler = Sampler(self.view, self._offset_ns)
+        self._sharing = Sharing(
+            self.run.path,
+            self.view,
+            counted=self._plan.mode != "naive",
+            keeper_of=self._keeper_of,
+        )
         notes = [self._groups.note] if self._groups.note and not self.history.lives else []
         if self.history.began_ns is None:
             self.history.began_ns = self._now()
@@ -151,6 +162,7 @@ class LocalWorld:
         self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
         for index in list(self.view.running):
             self._adopt(index)
+        self._sharing.refresh()
         self._events.extend(self._unanswered())
         self._events.extend(Arrived(self._now(), index) for index in self.view.arrivals())
         self._events.append(Tick(self._now()))
@@ -163,6 +175,8 @@ class LocalWorld:
                 self.journal.commit()
             self.journal.close()
             self._requests.close()
+        if hasattr(self, "_sharing"):
+            self._sharing.close()
         if hasattr(self, "_records"):
             self._records.close()
             self._guard.close()
@@ -220,8 +234,16 @@ class LocalWorld:
         except OSError as error:
             raise _translated(error, self.run) from None
 
-    def perform(self, action: Action) -> None:
-        """Journal it, let the view say so, do it."""
+    def perform(self, *actions: Action) -> bool:
+        """Journal it, let the view say so, do it; False where another run was faster."""
+        takes = any(isinstance(action, Start | Reshare) for action in actions)
+        if takes and not self._sharing.take(actions, self._now()):
+            return False
+        for action in actions:
+            self._do(action)
+        return True
+
+    def _do(self, action: Action) -> None:
         todo: list[Action] = [action]
         while todo:
             action = todo.pop()
@@ -235,6 +257,8 @@ class LocalWorld:
                     self._stop(job, how, reason)
                 case Reshare(job, cores):
                     confine(self._attempts[job], cores)
+                case Reserve() | Wait():
+                    self._sharing.stale = True
                 case Retry(job):
                     self._events.append(Tick(t))
                 case Settle():
@@ -328,7 +352,13 @@ class LocalWorld:
                 peak_bytes = event.outcome.peak_bytes or 0
                 self._groups.learn(state.job.script, took_ns=took_ns, peak_bytes=peak_bytes)
             self._records.attempt_ended(state, event.t)
+            self._sharing.stale = True
         return event
+
+    def _note(self, text: str) -> None:
+        """Something that belongs into the report."""
+        self.journal.note(self._now(), {"k": "note", "text": text})
+        self.history.notes.append(text)
 
     def _finished(self) -> bool:
         if self._until is not None:
@@ -345,6 +375,8 @@ class LocalWorld:
     # --- one loop turn ---------------------------------------------------------------------------
 
     def _commit(self) -> None:
+        if self._sharing.stale:
+            self._sharing.update()
         if self._to_start:
             self.journal.commit()
             self._faults.strike("after-intent")
@@ -389,6 +421,9 @@ class LocalWorld:
             self.journal.commit()
         self._groups.sweep()
         self._watch_devices(t)
+        self._sharing.refresh()
+        while self._sharing.notes:
+            self._note(self._sharing.notes.popleft())
         self._events.append(Tick(t))
 
     def _watch_devices(self, t: int) -> None:
@@ -409,7 +444,7 @@ class LocalWorld:
         used = self.view.capacity_bytes - room.free_bytes if room is not None else 0
         if room is not None:
             # What is gone of the capacity and is not our jobs' is others'.
-            self.view.foreign_bytes = max(0, used - ours)
+            self.view.foreign_bytes = max(0, used - ours - self._sampler.held_bytes())
             if self._guard.tight and len(self._attempts) > 1:
                 self._events.append(MemoryPressure(self._now(), room.free_bytes))
 
@@ -606,6 +641,12 @@ class LocalWorld:
         attempt.orphaned = True
         self._keep(attempt, orphan.command_pid, orphan.command_start_ticks)
         return True
+
+    def _keeper_of(self, index: int) -> Process | None:
+        attempt = self._attempts.get(index)
+        if attempt is None or not attempt.keeper_pid:
+            return None
+        return attempt.keeper_pid, attempt.keeper_start
 
     def _unwatch(self, attempt: Attempt) -> None:
         if attempt.pidfd >= 0:

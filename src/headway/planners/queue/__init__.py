@@ -15,6 +15,9 @@ nobody back.
 
 Cores. Those that would stay idle go to the jobs that start now, with as many threads, as far as
 their placements allow: where nobody else waits, or none of those that wait has memory to start.
+
+Other runs. What they hold is neither free nor foreign, and of the runs that want cores each has its
+turn (core/holdings.py). The first job that waits says what it would take if they held nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,6 +26,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from headway.core.holdings import slots_held
 from headway.core.policy import Policy
 from headway.core.units import NS_PER_S, show_bytes, show_seconds
 from headway.core.view import JobState, View
@@ -126,7 +130,9 @@ class Queue(Policy):
         overtaken = 0
         tried: set[str] = set()
         for index in view.waiting[:LOOKAHEAD]:
-            if room.full or (blocked is not None and overtaken >= self.patience):
+            # The first one is always told what other runs keep from it.
+            told = index == view.waiting[0] and view.elsewhere.runs
+            if (room.full and not told) or (blocked is not None and overtaken >= self.patience):
                 break
             state = view.states[index]
             group = state.job.group
@@ -148,10 +154,18 @@ class Queue(Policy):
                 )
                 overtaken += len(shares) if blocked is not None else 0
                 continue
+            wants = 0
+            if blocked is None and view.elsewhere.runs:
+                wants, words = self._kept_by_others(members, room, view)
+                reason += words
             actions.extend(
-                Wait(m.index, reason) for m in members if m.queued and m.wait_reason != reason
+                Wait(m.index, reason, (wants or None) if m is state else None)
+                for m in members
+                if m.queued and (m.wait_reason, m.wants) != (reason, wants if m is state else 0)
             )
-            if blocked is None and self._shares(members, self._room(view, empty=True), view)[0]:
+            if blocked is None and (
+                wants or self._shares(members, self._room(view, empty=True), view)[0]
+            ):
                 blocked = index
                 overtaken = memory["overtaken"] if memory["blocked"] == index else 0
         actions = self._widened(actions, room, view)
@@ -164,19 +178,20 @@ class Queue(Policy):
         able = [
             place
             for place, action in enumerate(actions)
-            if isinstance(action, Start) and self._most_cores(action, view) > 0
+            if isinstance(action, Start) and self._most_cores(action, view) > 0 and not room.line
         ]
         widened = list(actions)
         for count, place in zip(range(len(able), 0, -1), able, strict=True):
             start = actions[place]
             assert isinstance(start, Start)
-            spare = min(len(room.cores), room.slots or 0) // count
+            free = [len(room.cores), room.slots or 0]
+            spare = min([*free, room.left] if room.left is not None else free) // count
             extra = tuple(room.cores[: min(spare, self._most_cores(start, view))])
             if extra:
                 cores = tuple(sorted((*(start.share.cores or ()), *extra)))
                 share = replace(start.share, cores=cores, threads=len(cores))
                 widened[place] = replace(start, share=share)
-                room.take(Share(cores=extra), len(extra))
+                room.take(Share(cores=extra), len(extra), len(extra))
         return widened
 
     def _most_cores(self, start: Start, view: View) -> int:
@@ -205,6 +220,7 @@ class Queue(Policy):
             # Others' work counts once it lasts (the view's figure is smoothed over 20 s), and a
             # core that is mostly idle is still worth a job.
             slots = max(1, slots - int(view.foreign_cores + 0.1))
+        left = self._left_by_others(view)
         running = list(view.running.values())
         shares = [state.share for state in running if state.share is not None]
         if empty:
@@ -214,8 +230,13 @@ class Queue(Policy):
                 cores=sorted(view.machine.host.cores),
                 devices=sorted(view.free_devices | held),
                 bytes=view.free_bytes + view.reserved_bytes,
+                left=left,
+                others=view.elsewhere.jobs,
             )
         used = sum(self._taken(state, view) for state in running)
+        taken = sum(_held(state.share, state, view) for state in running if state.share)
+        line = view.elsewhere.line(view.free_cores) if slots is not None else []
+        ours = (taken, view.served_ns)
         return Room(
             slots=None if slots is None else max(0, slots - used),
             cores=sorted(view.free_cores),
@@ -223,7 +244,34 @@ class Queue(Policy):
             bytes=view.free_bytes,
             running=len(running),
             exclusive=any(share.alone for share in shares),
+            left=None if left is None else left - taken,
+            held=taken,
+            others=view.elsewhere.jobs,
+            line=line,
+            first=line[0] if line and line[0].turn < ours else None,
         )
+
+    def _left_by_others(self, view: View) -> int | None:
+        """Cores that other runs leave to all of our jobs; None where they hold none."""
+        if self.slots is None or not view.elsewhere.slots:
+            return None
+        left = view.machine.usable_cores - view.elsewhere.slots
+        # As with our own slots: foreign work makes it less, but never nothing.
+        return max(1, left - int(view.foreign_cores + 0.1)) if left > 1 else left
+
+    def _kept_by_others(self, members: list[JobState], room: Room, view: View) -> tuple[int, str]:
+        """What other runs keep from these jobs: cores they would take at once, and the words."""
+        others = view.elsewhere
+        held = [d.index for d in view.machine.devices if d.uuid in others.devices]
+        if not self._shares(members, room.without(others, held), view)[0]:
+            return 0, ""
+        words = f"; {others.words}" if others.words else ""
+        trial = room.without(others)
+        before = trial.held
+        # Who waits for a device of theirs as well has no use for a core before that.
+        if self.slots is None or not self._shares(members, trial, view)[0]:
+            return 0, words
+        return trial.held - before, words
 
     def _slots(self, view: View) -> int | None:
         """Cores' worth of jobs at once; a resumed run may find fewer cores than planned for."""
@@ -254,27 +302,31 @@ class Queue(Policy):
             if share is None:
                 return [], reason
             shares.append(share)
+        ahead = room.ahead(trial.held)
+        if ahead is not None:
+            return [], f"gives way to {ahead.who}, which waits for {_free_cores(ahead.wants)}"
         room.become(trial, shares)
         return shares, ""
 
     def _share(self, state: JobState, room: Room, view: View) -> tuple[Share | None, str]:
         width = self._width(state, view)
-        if room.exclusive or (state.placement.alone and room.running):
+        if room.exclusive or (state.placement.alone and room.beside):
             return None, "waits to have the machine to itself"
         # With nothing beside it a job starts however few slots others' work leaves.
         if room.slots is not None and width > room.slots and room.running:
             return None, _waits_for(width)
+        pinned = tuple(room.cores[:width]) if self.pin else None
+        held = _held(Share(cores=pinned, alone=state.placement.alone), state, view)
+        if room.left is not None and max(held, width) > room.left:
+            return None, _waits_for(max(held, width))
         devices = [i for i in room.devices if serves(view.machine.devices[i], state.job)]
         if state.placement.devices > len(devices):
             return (
                 None,
                 f"waits for {gpus(state.placement.devices, 'free ')}{taken_by_others(view)}",
             )
-        pinned: tuple[int, ...] | None = None
-        if self.pin:
-            pinned = tuple(room.cores[:width])
-            if len(pinned) < width:
-                return None, f"waits for {width} cores of its own"
+        if pinned is not None and len(pinned) < width:
+            return None, f"waits for {width} cores of its own"
         declared = state.job.memory_bytes
         room.kept_bytes -= declared or 0
         reserved = self._reservation(state, room, view) if self.admit else 0
@@ -282,7 +334,7 @@ class Queue(Policy):
             reason = self._short_of_memory(state, reserved, room, view)
             if reason:
                 return None, reason
-        if not room.running:
+        if not room.beside:
             # Alone it may try with less than a learnt or corrected figure.
             reserved = min(reserved, max(0, room.bytes - room.kept_bytes))
         share = Share(
@@ -294,7 +346,7 @@ class Queue(Policy):
             devices=tuple(devices[: state.placement.devices]),
             alone=state.placement.alone,
         )
-        room.take(share, width)
+        room.take(share, width, held)
         return share, ""
 
     def _short_of_memory(self, state: JobState, reserved: int, room: Room, view: View) -> str:
@@ -302,7 +354,7 @@ class Queue(Policy):
         free_bytes = room.bytes - room.kept_bytes
         free = show_bytes(max(0, free_bytes))
         declared = state.job.memory_bytes or 0
-        if not room.running:
+        if not room.beside:
             # Never with less than what the user said it needs.
             if declared <= free_bytes:
                 return ""
@@ -338,7 +390,7 @@ class Queue(Policy):
         width = self._width(state, view)
         slots = max(room.slots or 1, room.kept_slots, width)
         left = (room.bytes - room.kept_bytes) * width // slots
-        usable = view.capacity_bytes - view.foreign_bytes
+        usable = view.free_bytes + view.reserved_bytes
         return max(0, min(left, usable * width // max(self._slots(view) or 1, width)))
 
     def _never_fits(self, state: JobState, view: View) -> str:
@@ -414,8 +466,11 @@ class Queue(Policy):
             if cores is None:
                 # Each on cores of its own: two on one core would be the worst of all.
                 enough = len(spare) >= limit_threads
-                cores = tuple((spare if enough else view.machine.host.cores)[:limit_threads])
+                host = [c for c in view.machine.host.cores if c not in view.elsewhere.cores]
+                cores = tuple((spare if enough else host)[:limit_threads])
                 del spare[: limit_threads if enough else 0]
+            if not cores:
+                return
             what = f"computes with {busy} threads, its share is {limit_threads}"
             yield Reshare(state.index, cores, f"{what}: confined to core {_list(cores)}")
 
@@ -477,8 +532,17 @@ class Queue(Policy):
         return min(int(held * factor) or view.capacity_bytes, view.capacity_bytes)
 
 
+def _held(share: Share, state: JobState, view: View) -> int:
+    """Cores that a job with this share holds against other runs."""
+    return slots_held(share, state.placement, usable_cores=view.machine.usable_cores)
+
+
 def _waits_for(width: int) -> str:
-    return f"waits for {width} free cores" if width > 1 else "waits for a free core"
+    return f"waits for {_free_cores(width)}"
+
+
+def _free_cores(count: int) -> str:
+    return "a free core" if count == 1 else f"{count} free cores"
 
 
 def _list(cores: Sequence[int]) -> str:
