@@ -102,6 +102,18 @@ def _plan_for(
     )
 
 
+def _refuse_named_devices(jobs: Sequence[Job]) -> None:
+    """Jobs that name their GPUs and how to share them would silently be given whole ones."""
+    for job in jobs:
+        if job.devices:
+            how = f", shared as {job.collocation}" if job.collocation else ""
+            named = ", ".join(map(str, job.devices))
+            raise NotYet(
+                f'job "{job.name}" is to run on GPU {named}{how}: sharing a GPU comes next. What '
+                "can be placed is told by: headway plan JOBS --on a100-40gb"
+            )
+
+
 def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
     """The plan in a file, for these jobs.
 
@@ -172,6 +184,7 @@ def prepare(
     from headway.core.jobfilter import kept
 
     listed, source = read_jobs(jobs)
+    _refuse_named_devices(listed)
     listed = kept(listed, [filter] if isinstance(filter, str) else filter)
     machine = detect()
     made = _plan_for(listed, machine, mode=mode, keep_threads=keep_threads, plan=plan)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.core import tables
+from headway.core.errors import DoesNotFit
 from headway.core.estimate import unknown
 from headway.core.job import Job
 from headway.core.machine import Machine
@@ -17,6 +18,7 @@ from headway.core.view import View
 from headway.core.workload import Workload
 from headway.forecast.queue import Forecast, JobForecast, forecast
 from headway.planners.collocation import Choice, candidates, choose, fixed_plan, mixed_plan
+from headway.planners.feasible import why_not
 from headway.probes.profiles import ProfileStore, Recall
 
 # A longer list is run as it stands: recalling and simulating it would take longer than it gains.
@@ -61,8 +63,20 @@ def plan_of(
     Raises:
         DoesNotFit: No job can run on this machine.
     """
+    if any(job.devices for job in jobs):
+        reasons = why_not(jobs, machine)
+        if all(reasons):
+            raise DoesNotFit(f"no job of the list can run here: {reasons[0]}")
+        words = "judged by memory and slices alone: how long jobs take on GPUs is not predicted yet"
+        return _plain(
+            jobs, machine, reasons, words, keep_threads=keep_threads, environment=environment
+        )
     if len(jobs) > MOST_PLANNED:
-        return _unplanned(jobs, machine, keep_threads=keep_threads, environment=environment)
+        words = f"not planned: more than {MOST_PLANNED:,} jobs"
+        nothing = [""] * len(jobs)
+        return _plain(
+            jobs, machine, nothing, words, keep_threads=keep_threads, environment=environment
+        )
     recall = store.recall(jobs, machine, environment=environment)
     plans = candidates(
         jobs, machine, recall.workloads, keep_threads=keep_threads, environment=environment
@@ -75,25 +89,34 @@ def plan_of(
     return Planned(choice, tuple(forecasts), recall)
 
 
-def _unplanned(
+def _plain(
     jobs: Sequence[Job],
     machine: Machine,
+    infeasible: Sequence[str],
+    words: str,
     *,
     keep_threads: bool,
     environment: Mapping[str, str],
 ) -> Planned:
-    """The plain plan of a list that is too long to be looked into."""
+    """The plan of a list that nothing is predicted of; `infeasible` has a reason a job or ""."""
     plan = fixed_plan(
         jobs, machine, mode="partitioned", keep_threads=keep_threads, environment=environment
     )
-    reason = f"not planned: more than {MOST_PLANNED:,} jobs"
     told = Forecast(
         plan=plan,
-        makespan=unknown("s", source=reason),
-        peak_bytes=unknown("bytes", source=reason),
-        jobs=tuple(JobForecast(name=job.name, group=job.group, status="waiting") for job in jobs),
+        makespan=unknown("s", source=words),
+        peak_bytes=unknown("bytes", source=words),
+        jobs=tuple(
+            JobForecast(
+                name=job.name,
+                group=job.group,
+                status="infeasible" if reason else "waiting",
+                reason=reason,
+            )
+            for job, reason in zip(jobs, infeasible, strict=True)
+        ),
     )
-    return Planned(Choice(chosen=told, reason=reason), (told,), Recall((), ()))
+    return Planned(Choice(chosen=told, reason=words), (told,), Recall((), ()))
 
 
 def score(

@@ -15,7 +15,7 @@ from headway.core.errors import BadFile, UsageError
 from headway.core.estimate import Estimate
 from headway.core.plan import Plan
 from headway.core.units import show_bytes
-from headway.forecast.queue import Forecast
+from headway.forecast.queue import Forecast, JobForecast
 from headway.planning import Planned
 
 PLAN_FILE = "plan.json"
@@ -118,13 +118,19 @@ def _verdict(planned: Planned) -> str:
 
 
 def _infeasible(chosen: Forecast, screen: Screen) -> list[str]:
-    lines = []
+    """What can never be placed: a line a job, or a group that starts together."""
     never = [job for job in chosen.jobs if job.status == "infeasible"]
-    for job in never[:INFEASIBLE]:
-        lines += wrapped(f"infeasible {screen.clean(job.name)}: {screen.clean(job.reason)}", screen)
-    if len(never) > INFEASIBLE:
-        lines.append(f"and {len(never) - INFEASIBLE} more that cannot be placed; --json has all")
+    told = list(dict.fromkeys((_unit(job), job.reason) for job in never))
+    lines = []
+    for unit, reason in told[:INFEASIBLE]:
+        lines += wrapped(f"infeasible {screen.clean(unit)}: {screen.clean(reason)}", screen)
+    if len(told) > INFEASIBLE:
+        lines.append(f"and {len(told) - INFEASIBLE} more that cannot be placed; --json has all")
     return lines
+
+
+def _unit(job: JobForecast) -> str:
+    return job.name if job.group is None else f"group {job.group}"
 
 
 def _data(planned: Planned, path: Path) -> dict[str, Any]:
