@@ -113,7 +113,7 @@ def report_tells() -> dict[str, bool]:
     """Whether the report speaks of changed thread counts where it should, and only there."""
     line = f"{sys.executable} {TRAIN} --kind mlp --steps 3"
     return {
-        "a changed count is in the report": _speaks(run([line])),
+        "a changed count is in the report": _speaks(run([line], "--mode", "partitioned")),
         "--keep-threads changes none": not _speaks(run([line], "--keep-threads")),
     }
 

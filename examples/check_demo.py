@@ -33,7 +33,7 @@ def durations(times):
 def main():
     folder = Path("headway-runs") / time.strftime("check-%Y%m%d-%H%M%S")
     folder.parent.mkdir(exist_ok=True)
-    beside = run("partitioned", folder.with_name(f"{folder.name}-partitioned"))
+    beside = run("auto", folder.with_name(f"{folder.name}-auto"))
     # --keep-threads: alone, a job is to run as it would without Headway.
     alone = run("serial", folder.with_name(f"{folder.name}-serial"), "--keep-threads")
 
