@@ -93,13 +93,13 @@ def _plan_for(
     if plan is not None:
         return read_plan(Path(plan), jobs)
     if mode == AUTO:
-        with ProfileStore.open(index.state_folder()) as store:
+        # A run in which nothing can be placed says so of each job.
+        with ProfileStore.open(index.state_folder()) as store, contextlib.suppress(DoesNotFit):
             return plan_of(
                 jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
             ).plan
-    return fixed_plan(
-        jobs, machine, mode=check_mode(mode), keep_threads=keep_threads, environment=os.environ
-    )
+    fixed: Mode = "partitioned" if mode == AUTO else check_mode(mode)
+    return fixed_plan(jobs, machine, mode=fixed, keep_threads=keep_threads, environment=os.environ)
 
 
 def _refuse_named_devices(jobs: Sequence[Job]) -> None:

@@ -68,7 +68,7 @@ def test_a_job_cannot_leave_the_cores_of_its_cpuset() -> None:
     if len(cores) < 2:
         pytest.skip("cgroup: one core leaves nothing to escape to")
     script = f"import os; os.sched_setaffinity(0, {cores}); print(os.sched_getaffinity(0))"
-    handle = headway.run([f'python3 -c "{script}"'])
+    handle = headway.run([f'python3 -c "{script}"'], mode="partitioned")
     given = handle.status().jobs[0].cores
     assert given is not None
     assert len(given) == 1

@@ -33,7 +33,8 @@ _MAX_LINE = MIB  # characters; far above what a command may have, and a bound fo
 _PREFIX = re.compile(r"[ \t]*\[(?=[a-z_]+=|cancel[\s\]])")
 _GAP = re.compile(r"(?:\s|\\\n)*+")
 _PART = r"[^\s\]\"'\\]++|\\(?!\n)|\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^']*+'"
-_ENTRY = re.compile(rf"{_GAP.pattern}(?:\]|([A-Za-z_][\w-]*+)(?:=((?:{_PART})*+))?+)", re.DOTALL)
+# The value is not matched possessively as a whole: Python 3.11.2 then forgets where it began.
+_ENTRY = re.compile(rf"{_GAP.pattern}(?:\]|([A-Za-z_][\w-]*+)(?:=((?:{_PART})*))?)", re.DOTALL)
 _COMMA = re.compile(rf",\s*(?:{'|'.join(KEYS)})=")
 _QUOTED = re.compile(r"\"([^\"\\]*(?:\\.[^\"\\]*)*)\"|'([^']*)'", re.DOTALL)
 _TABLE_HEAD = re.compile(r"[ \t]*\[\[?[ \t]*(?:defaults|jobs?)[ \t]*\]\]?[ \t]*(?:#.*)?")

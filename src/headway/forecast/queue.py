@@ -19,11 +19,14 @@ from headway.core.view import JobState
 from headway.core.words import Status
 from headway.core.workload import Workload
 from headway.sim.drive import drive
+from headway.sim.task import SimulationError
 from headway.sim.world import SimulatedWorld
 
 MIXTURES = 3
 # Ticks a simulated list: its policy corrects reservations and looks at time-outs at each.
 TICKS = 200
+# After so many without anything going on, a job waits for what others hold.
+IDLE_TICKS = 50
 _ORIGINS: tuple[Origin, ...] = ("measured", "modelled", "extrapolated", "assumed")
 
 
@@ -87,10 +90,14 @@ def forecast(
     >>> told.makespan.value, told.makespan.high
     (20.0, 20.0)
     """
+    machine = _undisturbed(machine)
     if mixtures is None:
         mixtures = min(MIXTURES, 500 // max(1, len(jobs)))
     known = all(workload.known for workload in workloads)
-    middle = _simulated(plan, policy, jobs, [_nominal(w) for w in workloads], machine)
+    try:
+        middle = _simulated(plan, policy, jobs, [_nominal(w) for w in workloads], machine)
+    except SimulationError as error:
+        return _not_told(plan, jobs, f"cannot be simulated: {error}")
     others = []
     if known:
         others = [
@@ -105,6 +112,24 @@ def forecast(
         peak_bytes=_peak(spans, workloads),
         jobs=tuple(_job_forecast(middle, index, timed=known) for index in range(len(jobs))),
         lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
+    )
+
+
+def _undisturbed(machine: Machine) -> Machine:
+    """The machine as others leave it: they come and go, and nobody knows when."""
+    devices = tuple(
+        device if device.unknown else device.model_copy(update={"used_bytes": 0, "users": ()})
+        for device in machine.devices
+    )
+    return machine.model_copy(update={"devices": devices, "elsewhere": ()})
+
+
+def _not_told(plan: Plan, jobs: Sequence[Job], why: str) -> Forecast:
+    return Forecast(
+        plan=plan,
+        makespan=unknown("s", source=why),
+        peak_bytes=unknown("bytes", source=why),
+        jobs=tuple(JobForecast(name=job.name, group=job.group, status="waiting") for job in jobs),
     )
 
 
@@ -130,6 +155,7 @@ def _simulated(
         machine,
         workloads,
         tick_ns=max(NS_PER_S, round(total_s * NS_PER_S / TICKS)),
+        idle_ticks=IDLE_TICKS,
     )
     drive(policy, world)
     return world

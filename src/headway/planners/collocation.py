@@ -255,11 +255,12 @@ def choose(forecasts: Sequence[Forecast], *, busy_alone: float | None = None) ->
     fitting = [one for one in able if not one.lost] or able
     if not all(one.makespan.known for one in able):
         tried = next((one for one in fitting if one.plan.policy.knobs.get("learns")), fitting[0])
+        why = tried.makespan.source
         return Choice(
             chosen=tried,
-            reason=f"to be learnt: {tried.makespan.source or 'some jobs were never measured'}. "
-            "Each starts on a core of its own, which can cost it at most what more threads would "
-            "have gained it",
+            reason=("to be learnt: " if why.startswith("never") else "no prediction: ")
+            + f"{why}. Each starts on a core of its own, which can cost it at most what more "
+            "threads would have gained it",
         )
     serial = next(one for one in able if one.plan.mode == "serial")
     order = sorted(fitting, key=lambda one: (one.makespan.value, _SIMPLE.index(one.plan.mode)))

@@ -171,7 +171,10 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path):
     [
         ({"schema": 99}, "Machine schema 99 was written by a newer Headway"),
         ({"hosts": []}, 'field "hosts": '),
-        ({"gpus": 2}, 'unknown field "gpus"; known fields: hosts devices ways foreign notes.'),
+        (
+            {"gpus": 2},
+            'unknown field "gpus"; known fields: hosts devices ways foreign elsewhere notes.',
+        ),
         ({"devices": [{"index": "0"}]}, 'field "devices.0.index": '),
     ],
 )

@@ -47,6 +47,8 @@ class Run:
     def arrive(self, t=0):
         for index in self.view.arrivals():
             self.tell(Arrived(t, index))
+        self.tell(Tick(t))  # as after the last of those that arrive at one instant
+        self.sharing.update()
         return self
 
     def tell(self, event):
