@@ -18,6 +18,9 @@ from headway.core.units import NS_PER_S
 from headway.core.view import JobState
 from headway.core.words import Status
 from headway.core.workload import Workload
+from headway.costs.interference import Member, rates
+from headway.costs.pair_coefficients import PairCoefficients
+from headway.sim.attempt import Beside, Together
 from headway.sim.drive import drive
 from headway.sim.task import SimulationError
 from headway.sim.world import SimulatedWorld
@@ -67,6 +70,7 @@ def forecast(
     workloads: Sequence[Workload],
     machine: Machine,
     *,
+    coefficients: PairCoefficients | None = None,
     mixtures: int | None = None,
 ) -> Forecast:
     """Carry a plan out in the simulated world.
@@ -78,6 +82,7 @@ def forecast(
         workloads: One a job, in the same order. A job of unknown duration gets a nominal one, to
             see who can be placed at all, and the makespan is unknown.
         machine: What the jobs are placed on.
+        coefficients: What was learnt of kinds of jobs beside each other.
         mixtures: How many simulations with each job at one of its bounds or its value; as many as
             keep the work bounded, where not said.
 
@@ -91,17 +96,19 @@ def forecast(
     (20.0, 20.0)
     """
     machine = _undisturbed(machine)
+    together = _together(machine, coefficients or PairCoefficients())
     if mixtures is None:
         mixtures = min(MIXTURES, 500 // max(1, len(jobs)))
     known = all(workload.known for workload in workloads)
     try:
-        middle = _simulated(plan, policy, jobs, [_nominal(w) for w in workloads], machine)
+        nominal = [_nominal(workload) for workload in workloads]
+        middle = _simulated(plan, policy, jobs, nominal, machine, together)
     except SimulationError as error:
         return _not_told(plan, jobs, f"cannot be simulated: {error}")
     others = []
     if known:
         others = [
-            _simulated(plan, policy, jobs, variant, machine)
+            _simulated(plan, policy, jobs, variant, machine, together)
             for variant in _variants(workloads, mixtures)
         ]
     spans = [middle, *others]
@@ -113,6 +120,22 @@ def forecast(
         jobs=tuple(_job_forecast(middle, index, timed=known) for index in range(len(jobs))),
         lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
     )
+
+
+def _together(machine: Machine, coefficients: PairCoefficients) -> Together:
+    """The model of neighbours on this machine's cores."""
+    # Under a time quota fewer cores' worth of time are there than cores: as many stand for all.
+    usable = machine.host.cores[: machine.usable_cores]
+    stand_in = {core: usable[n % len(usable)] for n, core in enumerate(machine.host.cores)}
+
+    def together(beside: Sequence[Beside]) -> Sequence[float]:
+        members = [
+            Member(*one._replace(pinned=one.pinned and tuple({stand_in[c] for c in one.pinned})))
+            for one in beside
+        ]
+        return rates(members, usable, coefficients)
+
+    return together
 
 
 def _undisturbed(machine: Machine) -> Machine:
@@ -147,6 +170,7 @@ def _simulated(
     jobs: Sequence[Job],
     workloads: Sequence[Workload],
     machine: Machine,
+    together: Together,
 ) -> SimulatedWorld:
     total_s = sum(workload.duration.value for workload in workloads)
     world = SimulatedWorld(
@@ -154,6 +178,7 @@ def _simulated(
         plan.placements,
         machine,
         workloads,
+        together=together,
         tick_ns=max(NS_PER_S, round(total_s * NS_PER_S / TICKS)),
         idle_ticks=IDLE_TICKS,
     )

@@ -27,6 +27,8 @@ from headway.numerics.moldable import Moldable, best_schedule
 
 # What of the machine's memory jobs may use in all; as in `View.capacity_bytes`.
 CAPACITY_PART = 0.95
+# How many jobs may run side by side in a plan that is looked into: the work grows with the square.
+MOST_AT_ONCE = 32
 # Of two that end at the same time the simpler one is taken.
 _SIMPLE: tuple[Mode, ...] = ("serial", "partitioned", "shared", "mixed", "naive")
 
@@ -177,7 +179,7 @@ def candidates(
     keep_threads: bool = False,
     environment: Mapping[str, str],
 ) -> list[Plan]:
-    """The plans worth a forecast: serial always, and naive where everything fits in memory at once.
+    """The plans worth a forecast: serial always, naive for few jobs that fit in memory at once.
 
     The planned order takes the place of the file's where every job gets one core.
     """
@@ -185,7 +187,7 @@ def candidates(
     held = sum(w.peak_bytes.value for w in workloads if w.peak_bytes.known)
     plans = []
     for mode in MODES:
-        if mode == "naive" and held > _capacity(machine):
+        if mode == "naive" and (held > _capacity(machine) or len(jobs) > MOST_AT_ONCE):
             continue
         if mode != mixed.mode:
             plans.append(

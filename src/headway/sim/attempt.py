@@ -1,6 +1,8 @@
 """One attempt of a job in the simulated world: the tasks it is made of, and how far it is."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.core.machine import Machine
 from headway.core.words import Share
@@ -32,10 +34,26 @@ class Fate:
     threads: int | None = None
 
 
+class Beside(NamedTuple):
+    """One of the attempts that run side by side, as far as it matters to the others."""
+
+    kind: str
+    threads: int
+    cores: float
+    """What it keeps busy alone."""
+    pinned: tuple[int, ...] | None
+    start_up: bool
+
+
+Together = Callable[[Sequence[Beside]], Sequence[float]]
+"""How fast each goes beside the others; 1.0 as it goes alone."""
+
+
 class SimulatedAttempt:
     """The tasks of one attempt, one after another: start-up, then the ops up to where it ends.
 
     Work is counted in ns x thousandths of a core, so that another width changes nothing of it.
+    `rate` is how fast it goes for its neighbours' sake, where the world's pool does not say.
     """
 
     def __init__(
@@ -55,6 +73,7 @@ class SimulatedAttempt:
         self.task: str | None = None
         self.started_up = False
         self.hung_since_ns: int | None = None
+        self.rate = 1.0
         self.hangs = fate.hangs_at is not None
         self.until = 1.0
         if fate.hangs_at is not None:
@@ -64,7 +83,8 @@ class SimulatedAttempt:
         self._machine = machine
         self._tasks = 0
         own = len(share.cores) if share.cores else machine.usable_cores
-        ops = workload.ops_with(fate.threads or share.threads or workload.own_threads or own)
+        self.threads = fate.threads or share.threads or workload.own_threads or own
+        ops = workload.ops_with(self.threads)
         self._widths = [round(op.cores * MILLI) for op in ops]
         self._works = [op.work_ns * width for op, width in zip(ops, self._widths, strict=True)]
         self._total = sum(self._works)
@@ -98,8 +118,12 @@ class SimulatedAttempt:
             return self.fate.threads
         return -(-self.width // MILLI)
 
-    def next_task(self) -> Task | None:
-        """The task that goes on from here; None where nothing is left."""
+    def beside(self, kind: str) -> Beside:
+        """What the others have beside them."""
+        return Beside(kind, self.threads, self.width / MILLI, self.share.cores, not self.started_up)
+
+    def next_task(self, *, pooled: bool = True) -> Task | None:
+        """The task that goes on from here, drawing on the pool of cores; None for nothing left."""
         if not self.started_up:
             work_ns = self._start_up_ns
         else:
@@ -110,7 +134,9 @@ class SimulatedAttempt:
             work_ns = -(-left // self.width)
         self._tasks += 1
         self.task = f"{self.index}.{self.number}.{self._tasks}"
-        return Task(self.task, work_ns=work_ns, demands=(("cores", self.width),))
+        if pooled:
+            return Task(self.task, work_ns=work_ns, demands=(("cores", self.width),))
+        return Task(self.task, work_ns=round(work_ns / self.rate))
 
     def task_ended(self) -> bool:
         """Count what its task has done; True where that was the start-up."""
@@ -124,6 +150,7 @@ class SimulatedAttempt:
     def interrupted(self, left_ns: int) -> None:
         """Its task was cancelled with so much of it left."""
         self.task = None
+        left_ns = round(left_ns * self.rate)
         if not self.started_up:
             self._start_up_ns = left_ns
             return
@@ -139,7 +166,7 @@ class SimulatedAttempt:
         left = sum(self._left)
         if self.task is not None:
             current = next(left for left in self._left if left)
-            left -= max(0, current - left_ns * self.width)
+            left -= max(0, current - round(left_ns * self.rate) * self.width)
         return max(0.0, self.until - left / self._total)
 
     def held_bytes(self, part: float) -> int:

@@ -6,7 +6,7 @@ words come at the same nanoseconds.
 
 [Note: what is simulated] A job has a start-up on one core, then its ops one after another, each as
 wide as it demands and its share allows (half the cores take twice as long). All draw on one pool,
-shared equally: that running wider than the machine costs more than this is not modelled. Memory
+shared equally, unless a model of neighbours is given: then that says how fast each goes. Memory
 grows evenly over the first part of the work. It is looked at once a tick and at an attempt's end;
 that is also when a cap, the kernel and the guard act. A stop takes no time.
 """
@@ -44,7 +44,7 @@ from headway.core.words import (
     Tick,
 )
 from headway.core.workload import Workload
-from headway.sim.attempt import MILLI, Fate, SimulatedAttempt
+from headway.sim.attempt import MILLI, Fate, SimulatedAttempt, Together
 from headway.sim.loop import Simulator
 from headway.sim.pool import EqualShare, Pool
 from headway.sim.task import SimulationError, named
@@ -66,6 +66,7 @@ class SimulatedWorld:
         machine: Its usable cores are the pool, its memory is what the kernel defends.
         workloads: One a job.
         fates: By name of the job, where it does not simply do what its workload says.
+        together: How fast attempts go beside each other, asked whenever the running set changes.
         tick_ns: How often readings are taken.
         idle_ticks: After so many without anything going on the policy waits for what will never be.
 
@@ -95,6 +96,7 @@ class SimulatedWorld:
         workloads: Sequence[Workload],
         *,
         fates: Mapping[str, Fate] | None = None,
+        together: Together | None = None,
         tick_ns: int = NS_PER_S,
         idle_ticks: int = 20_000,
     ) -> None:
@@ -109,6 +111,7 @@ class SimulatedWorld:
                 f"{len(jobs)} jobs need as many workloads, {len(self._workloads)} were given, and "
                 f"fates of jobs of the list only (not known: {named(sorted(unknown))})"
             )
+        self._together = together
         cores = EqualShare(capacity=MILLI * machine.usable_cores)
         self._simulator = Simulator(pools=[Pool("cores", cores)])
         self._attempts: dict[int, SimulatedAttempt] = {}
@@ -225,6 +228,7 @@ class SimulatedWorld:
         return event
 
     def _advance(self) -> None:
+        self._retime()
         records = self._simulator.advance(self._next_tick_ns)
         for record in records:
             if record.kind == "ended":
@@ -267,14 +271,41 @@ class SimulatedWorld:
 
     def _go_on(self, attempt: SimulatedAttempt) -> None:
         """Add the attempt's next task; one that hangs has none."""
-        task = attempt.next_task()
-        if task is not None:
-            self._by_task[task.id] = attempt
-            self._simulator.add(task)
-        elif not attempt.hangs:
+        if self._add_task(attempt):
+            return
+        if not attempt.hangs:
             self._leave(attempt, self._end_of(attempt))
         else:
             attempt.hung_since_ns = self.now_ns
+
+    def _add_task(self, attempt: SimulatedAttempt) -> bool:
+        """Whether there is one more to add."""
+        task = attempt.next_task(pooled=self._together is None)
+        if task is not None:
+            self._by_task[task.id] = attempt
+            self._simulator.add(task)
+        return task is not None
+
+    def _retime(self) -> None:
+        """Let each attempt go on as fast as those beside it allow from now on."""
+        if self._together is None:
+            return
+        live = [attempt for attempt in self._attempts.values() if attempt.task is not None]
+        kinds = [self.view.states[attempt.index].job.script for attempt in live]
+        beside = [attempt.beside(kind) for attempt, kind in zip(live, kinds, strict=True)]
+        for attempt, rate in zip(live, self._together(beside), strict=True):
+            if rate != attempt.rate:
+                self._interrupt(attempt)
+                attempt.rate = rate
+                self._add_task(attempt)
+
+    def _interrupt(self, attempt: SimulatedAttempt) -> None:
+        """Take an attempt's task back; what it has done stays done."""
+        if attempt.task is not None:
+            left_ns = self._simulator.remaining_ns(attempt.task)
+            self._simulator.cancel(attempt.task)
+            del self._by_task[attempt.task]
+            attempt.interrupted(left_ns)
 
     def _task_ended(self, attempt: SimulatedAttempt) -> None:
         state = self.view.states[attempt.index]
@@ -289,11 +320,7 @@ class SimulatedWorld:
         """Give the rest of the attempt's work its new share."""
         share = self.view.states[attempt.index].share
         assert share is not None
-        if attempt.task is not None:
-            left_ns = self._simulator.remaining_ns(attempt.task)
-            self._simulator.cancel(attempt.task)
-            del self._by_task[attempt.task]
-            attempt.interrupted(left_ns)
+        self._interrupt(attempt)
         attempt.share = share
         if attempt.hung_since_ns is None:
             self._go_on(attempt)

@@ -13,7 +13,7 @@ from headway.core.workload import Pace, Workload
 from headway.forecast.queue import Forecast, forecast
 from headway.planners.collocation import candidates, choose, mixed_plan
 from headway.planners.queue import Queue
-from headway.testing.machines import fake_machine
+from headway.testing.machines import fake_device, fake_machine
 from headway.testing.queues import fake_job, fake_jobs
 
 
@@ -177,3 +177,29 @@ def test_a_thousand_jobs_are_planned_close_to_the_bound():
     serial = next(one for one in forecasts if one.plan.mode == "serial")
     work_s = sum(min(w.pace(1).work.value, 2 * w.pace(2).work.value) for w in workloads)
     assert work_s / 2 <= chosen.makespan.value <= min(serial.makespan.value, 1.01 * work_s / 2)
+
+
+def test_naive_pays_for_threads_that_are_too_many():
+    jobs = fake_jobs(6)
+    workloads = [known(job.name, 10.0, 11.0) for job in jobs]
+    makespans = {
+        one.plan.mode: one.makespan.value for one in scored(jobs, fake_machine(), workloads)
+    }
+    # Six two-thread trainings at once on two cores: not ended after 4.2 times their serial time.
+    assert makespans["naive"] > 4.2 * makespans["serial"]
+    assert makespans["partitioned"] < makespans["shared"] * 1.01 < makespans["serial"]
+
+
+def test_devices_that_others_use_are_planned_with_all_the_same():
+    machine = fake_machine(devices=[fake_device(0, used_bytes=21 * GIB, users=["somebody"])])
+    jobs = [fake_job("train", gpus=1)]
+    chosen = choose(scored(jobs, machine, [known("train", 10.0, 10.0)])).chosen
+    assert chosen.makespan.value == pytest.approx(10.0)
+
+
+def test_what_waits_for_others_has_no_makespan():
+    machine = fake_machine(memory_bytes=8 * GIB, foreign_bytes=7 * GIB)
+    jobs = [fake_job("large", memory_bytes=4 * GIB)]
+    choice = choose(scored(jobs, machine, [known("large", 10.0, 10.0)]))
+    assert not choice.chosen.makespan.known
+    assert choice.reason.startswith("no prediction: cannot be simulated: nothing has gone on")
