@@ -149,6 +149,16 @@ def test_other_arguments_are_extrapolated_and_wide(store, script):
     assert known.paces[0].work.high > 15.0
 
 
+def test_a_count_that_one_other_job_had_says_nothing_of_the_rest(store, script):
+    for number in range(3):
+        small = job_of(script, f"--width {number}")
+        store.learn([run(small, threads=1, cores=1, seconds=2.0 + number / 10)])
+    store.learn([run(job_of(script, "--width 9"), threads=2, cores=2, seconds=40.0)])
+    paces = workload(store, job_of(script, "--width 5")).paces
+    assert [found.threads for found in paces] == [1]
+    assert paces[0].work.value == pytest.approx(2.1, rel=0.05)
+
+
 def test_many_attempts_of_one_other_job_are_one_job(store, script):
     store.learn([run(job_of(script, "1")) for _ in range(30)])
     known = workload(store, job_of(script, "2"))

@@ -80,10 +80,18 @@ class Evidence:
 
     @cached_property
     def paces(self) -> tuple[Pace, ...]:
-        """How the job goes alone, by threads."""
+        """How the job goes alone, by threads.
+
+        Of other jobs only the count that most of them had: what another count is worth cannot be
+        told from times of different jobs.
+        """
         by_threads: dict[int, list[PastAttempt]] = defaultdict(list)
         for row in self.timed:
             by_threads[row.threads].append(row)
+        if not self.own and by_threads:
+            jobs = {threads: len({r.key for r in rows}) for threads, rows in by_threads.items()}
+            usual = min(by_threads, key=lambda threads: (-jobs[threads], threads))
+            by_threads = defaultdict(list, {usual: by_threads[usual]})
         return tuple(self._pace(threads, by_threads[threads]) for threads in sorted(by_threads))
 
     @cached_property
