@@ -67,8 +67,8 @@ class Sweep:
 
 # Steps are counted for 10 s and more of them in the faster of one and two threads.
 SWEEPS = {
-    "a": Sweep("six small perceptrons", 6 * (("mlp", 14500, 0),), {"serial": 0.55, "xargs": 0.4}),
-    "b": Sweep("four loader-bound jobs", 4 * (("loader", 420, 0),), {"serial": 0.7}),
+    "a": Sweep("six small perceptrons", 6 * (("mlp", 15500, 0),), {"serial": 0.55, "xargs": 0.4}),
+    "b": Sweep("four loader-bound jobs", 4 * (("loader", 450, 0),), {"serial": 0.7}),
     "c": Sweep(
         "six jobs under 2 GB: two of 950 MiB and four of 650",
         (
