@@ -211,8 +211,8 @@ class RunHandle:
                 world.see_devices_with(look_at_devices)
             if on_world is not None:
                 on_world(world)
-            self._drive(world, machine, watch)
-            return self._write_result(world, notes=self.differences())
+            trouble = self._drive(world, machine, watch)
+            return self._write_result(world, notes=[*self.differences(), *trouble])
 
     def differences(self) -> list[str]:
         """What differs between the environment the run was made in and this one, in words."""
@@ -276,8 +276,8 @@ class RunHandle:
         choice = self.folder.plan.policy
         return tables.load("headway.planners", choice.name, Policy).model_validate(choice.knobs)
 
-    def _drive(self, world: LiveWorld, machine: Machine, watch: Watch | None) -> None:
-        """Drive the world to its end, and learn what there is to learn on the way."""
+    def _drive(self, world: LiveWorld, machine: Machine, watch: Watch | None) -> Sequence[str]:
+        """Drive the world to its end, and learn on the way; gives what hindered the learning."""
         from headway.core.index import state_folder
         from headway.planning import replanner
         from headway.probes.profiles import ProfileStore
@@ -302,6 +302,7 @@ class RunHandle:
                 learn=learner.flush,
             )
             drive(self._policy(), world, watch=seen, replan=replan)
+        return store.notes
 
     def _open_world(self, machine: Machine) -> AbstractContextManager[LiveWorld]:
         from headway.agent import recorder_folder
