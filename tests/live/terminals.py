@@ -26,6 +26,8 @@ def environment_of(folder: Path, more: Mapping[str, str] | None = None) -> dict[
         **kept,
         "PYTHONPATH": str(Path(headway.__path__[0]).parent),
         "XDG_STATE_HOME": str(folder / "state"),
+        # A run that a failed test left behind holds no cores of the next one's.
+        "XDG_RUNTIME_DIR": str(folder / "runtime"),
         "LANG": "C.UTF-8",
         "TERM": "xterm",
         **(more or {}),

@@ -29,9 +29,6 @@ def supervise(handle: RunHandle, manner: Manner, *, again: Collection[int] = ())
     """Drive a run to its end, show how it ended, and give its exit code."""
     screen = Screen.of(sys.stderr)
     say(f"run folder: {screen.clean(shown_path(handle.path))}")
-    if manner.progress and not manner.quiet:
-        plan = handle.folder.plan
-        say(f"plan: {plan.mode}" + (f"; {screen.clean(plan.reason)}" if plan.reason else ""))
     with Interrupts() as interrupts, _progress(handle, screen, manner) as progress:
         told = 0
 
