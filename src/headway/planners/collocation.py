@@ -218,12 +218,19 @@ def _capacity(machine: Machine) -> float:
 def _task(workload: Workload, placement: Placement, choosable: bool, cores: int) -> Moldable:
     """A job for the search; one whose width is given never ends with another."""
     start_up_s = workload.start_up.value if workload.start_up.known else 0.0
-    times = [start_up_s + workload.pace(width).work.value for width in range(1, cores + 1)]
+    times = [start_up_s + _planned_s(workload, width) for width in range(1, cores + 1)]
     if not choosable:
         given = min(placement.cores or 1, cores)
         times = [inf if width < given else times[given - 1] for width in range(1, cores + 1)]
     peak = workload.peak_bytes
     return Moldable(tuple(times), peak.high if peak.known else 0.0)
+
+
+def _planned_s(workload: Workload, width: int) -> float:
+    """Seconds of work to plan with: nobody waits for cores whose worth was never measured."""
+    work = workload.pace(width).work
+    measured = [pace.threads for pace in workload.paces]
+    return work.high if measured and width > max(measured) else work.value
 
 
 class Choice(Noun):

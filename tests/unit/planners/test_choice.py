@@ -107,6 +107,19 @@ def test_unknown_jobs_are_tried_in_shares_of_one_core():
     assert [placement.most_cores for placement in choice.chosen.plan.placements] == [1, 2, 2, 2]
 
 
+def test_nobody_waits_for_a_second_core_of_unknown_worth():
+    jobs = fake_jobs(3)
+    workloads = [
+        known(job.name, 10.0, 6.0).model_copy(
+            update={"paces": (Pace(threads=1, work=measured(10.0)),)}
+        )
+        for job in jobs
+    ]
+    placements = mixed_plan(jobs, fake_machine(), workloads, environment={}).placements
+    assert [placement.cores for placement in placements] == [1, 1, 1]
+    assert [placement.most_cores for placement in placements] == [2, 2, 2]
+
+
 def test_memory_is_a_hard_bound():
     jobs = fake_jobs(4)
     workloads = [known(job.name, 10.0, 10.0, peak_bytes=1200 * MIB) for job in jobs]
