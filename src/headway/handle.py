@@ -335,7 +335,8 @@ class RunHandle:
             world.view,
             self.folder.plan,
             began_ns=world.began_ns,
-            ended_ns=time.time_ns(),
+            # On the journal's clock: the computer's may have been set meanwhile.
+            ended_ns=max(world.began_ns, world.view.t),
             notes=[*world.notes, *notes],
         )
         self.folder.write_result(result)
