@@ -150,10 +150,10 @@ def replanner(
     environment: Mapping[str, str],
     learn: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
-) -> Callable[[View], Sequence[Placement] | None]:
+) -> Callable[[View], Mapping[int, Placement]]:
     """Something that plans the jobs of a run that still wait, with what is known by now.
 
-    It gives the placements of all jobs, or None where there is nothing to say or no time for it.
+    It gives the placements that change, by job; none where there is no time for planning.
 
     Args:
         jobs: All of the run, in the order of the file.
@@ -167,11 +167,11 @@ def replanner(
     began_s = clock()
     spent_s = 0.0
 
-    def replan(view: View) -> Sequence[Placement] | None:
+    def replan(view: View) -> Mapping[int, Placement]:
         nonlocal spent_s
         now_s = clock()
         if spent_s > PLANNING_PART * (now_s - began_s) or not view.waiting:
-            return None
+            return {}
         learn()
         waiting = view.waiting[:PLANNED_AHEAD]
         chosen = [jobs[index] for index in waiting]
@@ -179,11 +179,18 @@ def replanner(
         plan = mixed_plan(
             chosen, machine, known, keep_threads=keep_threads, environment=environment
         )
-        placements = [state.placement for state in view.states]
-        for index, placement in zip(waiting, plan.placements, strict=True):
-            placements[index] = placement
+        # Those that are planned again stay before those that are not.
+        rest = (view.states[index].placement.rank for index in view.waiting[PLANNED_AHEAD:])
+        first = min(rest, default=0) - len(waiting) - 1
+        placements = {
+            index: placement.model_copy(update={"rank": first + placement.rank})
+            for index, placement in zip(waiting, plan.placements, strict=True)
+        }
         spent_s += clock() - now_s
-        changed = any(placements[index] != view.states[index].placement for index in waiting)
-        return placements if changed else None
+        return {
+            index: placement
+            for index, placement in placements.items()
+            if placement != view.states[index].placement
+        }
 
     return replan

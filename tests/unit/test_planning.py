@@ -6,7 +6,7 @@ from headway.core import catalogue
 from headway.core.errors import DoesNotFit
 from headway.core.units import NS_PER_S
 from headway.planners.queue import Queue
-from headway.planning import MOST_PLANNED, plan_of, replanner
+from headway.planning import MOST_PLANNED, PLANNED_AHEAD, plan_of, replanner
 from headway.probes.profiles import ProfileStore
 from headway.sim.drive import drive
 from headway.testing.machines import fake_machine
@@ -91,9 +91,23 @@ def test_a_run_is_planned_again_with_what_it_learnt_and_not_for_too_long(store):
         drive(Queue(**planned.plan.policy.knobs), world, watch=learner.watch, replan=spied)
     assert all(state.status == "ok" for state in world.view.states)
     first, *later = asked
-    assert first is not None
     # What is known has its place in the plan; who was started before any of it was known has none.
-    assert [placement.rank > 0 for placement in first] == [False, False, True, True, True, True]
+    assert sorted(first) == [2, 3, 4, 5]
     # By the clock above each planning takes half of the time there is: one in fifty is allowed.
-    assert later == [None] * len(later)
+    assert later == [{}] * len(later)
     assert world.makespan_ns == 3 * 11 * NS_PER_S
+
+
+def test_the_next_ones_are_planned_again_and_stay_the_next_ones(store):
+    queue = FakeQueue(jobs=fake_jobs(PLANNED_AHEAD + 10))
+    with store.learner(queue.machine, environment={}) as learner:
+        world = queue.world(queue.plan("partitioned"))
+        drive(Queue(slots=2, pin=True), world, watch=learner.watch)
+    view = queue.world(queue.plan("partitioned")).view
+    for index in view.arrivals():
+        view.arrive(index)
+    placements = replanner(queue.jobs, queue.machine, store=store, environment={})(view)
+    assert sorted(placements) == list(range(PLANNED_AHEAD))
+    view.replan(placements)
+    assert sorted(view.waiting[:PLANNED_AHEAD]) == list(range(PLANNED_AHEAD))
+    assert view.waiting[PLANNED_AHEAD:] == list(range(PLANNED_AHEAD, PLANNED_AHEAD + 10))

@@ -41,7 +41,7 @@ class Placement(Noun):
     alone: bool = False
     expected_bytes: Annotated[int, Field(ge=0)] | None = None
     cap_memory: bool = False
-    rank: Annotated[int, Field(ge=0)] = 0
+    rank: int = 0
 
 
 class Plan(Noun):

@@ -52,8 +52,8 @@ class World(Protocol):
     def remember(self, memory: Memory) -> None:
         """Keep the policy's memory with the journal."""
 
-    def replan(self, placements: Sequence[Placement] | None, reason: str) -> None:
-        """Give jobs that wait these placements (None: those they have); Replanned follows."""
+    def replan(self, placements: Mapping[int, Placement], reason: str) -> None:
+        """Give jobs that wait these placements, by index; Replanned follows, also after none."""
 
 
 class LiveWorld(World, Protocol):

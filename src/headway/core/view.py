@@ -6,7 +6,7 @@ A policy only reads; worlds call the methods below the line.
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
@@ -281,11 +281,11 @@ class View:
         state.missing = {n for n in state.job.after if self.states[self.by_name[n]].status != "ok"}
         self.unsettled += 1
 
-    def replan(self, placements: Sequence[Placement]) -> None:
+    def replan(self, placements: Mapping[int, Placement]) -> None:
         """Jobs that do not run are to be placed otherwise from now on."""
-        for state, placement in zip(self.states, placements, strict=True):
-            if state.index not in self.running and not state.final:
-                state.placement = placement
+        for index, placement in placements.items():
+            if index not in self.running and not self.states[index].final:
+                self.states[index].placement = placement
         self.waiting.sort(key=self.place)
 
     def see_devices(self, devices: Iterable[Device]) -> None:

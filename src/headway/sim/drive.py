@@ -1,13 +1,13 @@
 """The one loop that lets a policy drive a world, simulated or real."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headway.core.plan import Placement
 from headway.core.policy import Policy, World
 from headway.core.view import View
 from headway.core.words import Action, Event, Replan
 
-Replanner = Callable[[View], Sequence[Placement] | None]
+Replanner = Callable[[View], Mapping[int, Placement]]
 
 
 def drive(
@@ -27,8 +27,7 @@ def drive(
         policy: Decides; pure.
         world: Acts; its `next` blocks in real worlds and jumps in simulated ones.
         watch: Called after each event has been answered, to show progress.
-        replan: Asked for other placements, one a job, whenever the policy has learnt something;
-            None from it leaves them as they are.
+        replan: Asked for other placements, by job, whenever the policy has learnt something.
     """
     recalled = world.recall()
     memory = policy.start(world.view) if recalled is None else recalled
@@ -43,7 +42,7 @@ def drive(
         if watch is not None:
             watch(event, world.view)
         if learnt:  # by whoever watches, too
-            world.replan(replan(world.view) if replan is not None else None, learnt)
+            world.replan({} if replan is None else replan(world.view), learnt)
 
 
 def _for_world(actions: Sequence[Action]) -> list[Action]:

@@ -132,9 +132,9 @@ class SimulatedWorld:
         """Keep the policy's memory."""
         self.memory = memory
 
-    def replan(self, placements: Sequence[Placement] | None, reason: str) -> None:
+    def replan(self, placements: Mapping[int, Placement], reason: str) -> None:
         """Give jobs that wait these placements; `Replanned` follows."""
-        if placements is not None:
+        if placements:
             self.words.append((self.now_ns, Replan(reason)))
             self.view.replan(placements)
         self._events.append(Replanned(self.now_ns))

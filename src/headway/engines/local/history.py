@@ -47,7 +47,8 @@ class History:
             case "note":
                 self.notes.append(note["text"])
             case "replan":
-                self.view.replan([Placement.model_validate(one) for one in note["placements"]])
+                kept = note["placements"].items()
+                self.view.replan({int(n): Placement.model_validate(one) for n, one in kept})
             case "again":
                 self.view.reopen(note["job"])
 

@@ -203,10 +203,10 @@ class LocalWorld:
         """Keep the policy's memory in the journal."""
         self.journal.note(self._now(), {"k": "memory", "memory": dict(memory)})
 
-    def replan(self, placements: Sequence[Placement] | None, reason: str) -> None:
+    def replan(self, placements: Mapping[int, Placement], reason: str) -> None:
         """Give jobs that wait these placements, and keep them in the journal."""
-        if placements is not None:
-            kept = [placement.model_dump(mode="json") for placement in placements]
+        if placements:
+            kept = {index: one.model_dump(mode="json") for index, one in placements.items()}
             self.journal.note(self._now(), {"k": "replan", "reason": reason, "placements": kept})
             self.view.replan(placements)
         self._events.append(Replanned(self._now()))
