@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from headway.core import tables
 from headway.core.errors import DoesNotFit
-from headway.core.estimate import unknown
 from headway.core.job import Job
 from headway.core.machine import Machine
 from headway.core.plan import Placement, Plan
 from headway.core.policy import Policy
 from headway.core.view import View
 from headway.core.workload import Workload
-from headway.forecast.queue import Forecast, JobForecast, forecast
+from headway.forecast.queue import Forecast, forecast, untold
 from headway.planners.collocation import Choice, candidates, choose, fixed_plan, mixed_plan
 from headway.planners.feasible import why_not
 from headway.probes.profiles import ProfileStore, Recall
@@ -63,20 +62,13 @@ def plan_of(
     Raises:
         DoesNotFit: No job can run on this machine.
     """
-    if any(job.devices for job in jobs):
-        reasons = why_not(jobs, machine)
-        if all(reasons):
-            raise DoesNotFit(f"no job of the list can run here: {reasons[0]}")
-        words = "judged by memory and slices alone: how long jobs take on GPUs is not predicted yet"
-        return _plain(
-            jobs, machine, reasons, words, keep_threads=keep_threads, environment=environment
+    words, reasons = _not_predicted(jobs, machine)
+    if words:
+        plan = fixed_plan(
+            jobs, machine, mode="partitioned", keep_threads=keep_threads, environment=environment
         )
-    if len(jobs) > MOST_PLANNED:
-        words = f"not planned: more than {MOST_PLANNED:,} jobs"
-        nothing = [""] * len(jobs)
-        return _plain(
-            jobs, machine, nothing, words, keep_threads=keep_threads, environment=environment
-        )
+        told = untold(plan, jobs, words, infeasible=reasons)
+        return Planned(Choice(chosen=told, reason=words), (told,), Recall((), ()))
     recall = store.recall(jobs, machine, environment=environment)
     plans = candidates(
         jobs, machine, recall.workloads, keep_threads=keep_threads, environment=environment
@@ -89,34 +81,21 @@ def plan_of(
     return Planned(choice, tuple(forecasts), recall)
 
 
-def _plain(
-    jobs: Sequence[Job],
-    machine: Machine,
-    infeasible: Sequence[str],
-    words: str,
-    *,
-    keep_threads: bool,
-    environment: Mapping[str, str],
-) -> Planned:
-    """The plan of a list that nothing is predicted of; `infeasible` has a reason a job or ""."""
-    plan = fixed_plan(
-        jobs, machine, mode="partitioned", keep_threads=keep_threads, environment=environment
-    )
-    told = Forecast(
-        plan=plan,
-        makespan=unknown("s", source=words),
-        peak_bytes=unknown("bytes", source=words),
-        jobs=tuple(
-            JobForecast(
-                name=job.name,
-                group=job.group,
-                status="infeasible" if reason else "waiting",
-                reason=reason,
-            )
-            for job, reason in zip(jobs, infeasible, strict=True)
-        ),
-    )
-    return Planned(Choice(chosen=told, reason=words), (told,), Recall((), ()))
+def _not_predicted(jobs: Sequence[Job], machine: Machine) -> tuple[str, Sequence[str]]:
+    """Why nothing is predicted of a list, "" where it is; and why each job can never be placed.
+
+    Raises:
+        DoesNotFit: None of them can.
+    """
+    if any(job.devices for job in jobs):
+        reasons = why_not(jobs, machine)
+        if all(reasons):
+            raise DoesNotFit(f"no job of the list can run here: {reasons[0]}")
+        words = "judged by memory and slices alone: how long jobs take on GPUs is not predicted yet"
+        return words, reasons
+    if len(jobs) > MOST_PLANNED:
+        return f"not planned: more than {MOST_PLANNED:,} jobs", ()
+    return "", ()
 
 
 def score(

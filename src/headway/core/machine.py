@@ -93,6 +93,11 @@ class Host(Noun):
     model: str = ""
 
 
+# Kernel, page tables and the guard's reaction time; below it Linux starts to reclaim file pages of
+# running jobs, which shows as slow steps long before anything is killed.
+JOBS_PART = 0.95
+
+
 class Machine(Noun):
     """The hosts and devices jobs can be placed on, with what others use of them.
 
@@ -110,6 +115,11 @@ class Machine(Noun):
     def host(self) -> Host:
         """The computer Headway runs on."""
         return self.hosts[0]
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Memory that all jobs together may use: the limit, less 5% for the system."""
+        return int(self.host.memory_bytes * JOBS_PART)
 
     @property
     def usable_cores(self) -> int:

@@ -141,9 +141,7 @@ class View:
     @property
     def capacity_bytes(self) -> int:
         """Memory that all jobs together may use: the limit, less 5% for the system."""
-        # 5%: kernel, page tables and the guard's reaction time; below it Linux starts to reclaim
-        # file pages of running jobs, which shows as slow steps long before anything is killed.
-        return int(self.machine.host.memory_bytes * 0.95)
+        return self.machine.capacity_bytes
 
     @property
     def free_bytes(self) -> int:

@@ -104,7 +104,7 @@ def forecast(
         nominal = [_nominal(workload) for workload in workloads]
         middle = _simulated(plan, policy, jobs, nominal, machine, together)
     except SimulationError as error:
-        return _not_told(plan, jobs, f"cannot be simulated: {error}")
+        return untold(plan, jobs, f"cannot be simulated: {error}")
     others = []
     if known:
         others = [
@@ -119,6 +119,33 @@ def forecast(
         peak_bytes=_peak(spans, workloads),
         jobs=tuple(_job_forecast(middle, index, timed=known) for index in range(len(jobs))),
         lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
+    )
+
+
+def untold(
+    plan: Plan, jobs: Sequence[Job], why: str, *, infeasible: Sequence[str] = ()
+) -> Forecast:
+    """The forecast of a list that is not simulated.
+
+    Args:
+        plan: What would be carried out.
+        jobs: In the order of the file.
+        why: What keeps it from being simulated, in words.
+        infeasible: Why each job can never be placed, "" where it can; nobody is, where not said.
+    """
+    return Forecast(
+        plan=plan,
+        makespan=unknown("s", source=why),
+        peak_bytes=unknown("bytes", source=why),
+        jobs=tuple(
+            JobForecast(
+                name=job.name,
+                group=job.group,
+                status="infeasible" if reason else "waiting",
+                reason=reason,
+            )
+            for job, reason in zip(jobs, infeasible or [""] * len(jobs), strict=True)
+        ),
     )
 
 
@@ -145,15 +172,6 @@ def _undisturbed(machine: Machine) -> Machine:
         for device in machine.devices
     )
     return machine.model_copy(update={"devices": devices, "elsewhere": ()})
-
-
-def _not_told(plan: Plan, jobs: Sequence[Job], why: str) -> Forecast:
-    return Forecast(
-        plan=plan,
-        makespan=unknown("s", source=why),
-        peak_bytes=unknown("bytes", source=why),
-        jobs=tuple(JobForecast(name=job.name, group=job.group, status="waiting") for job in jobs),
-    )
 
 
 def _variants(workloads: Sequence[Workload], mixtures: int) -> Iterator[list[Workload]]:

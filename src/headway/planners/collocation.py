@@ -25,8 +25,6 @@ from headway.core.workload import Workload
 from headway.forecast.queue import Forecast
 from headway.numerics.moldable import Moldable, best_schedule
 
-# What of the machine's memory jobs may use in all; as in `View.capacity_bytes`.
-CAPACITY_PART = 0.95
 # How many jobs may run side by side in a plan that is looked into: the work grows with the square.
 MOST_AT_ONCE = 32
 # Of two that end at the same time the simpler one is taken.
@@ -211,8 +209,8 @@ def fastest_threads(workload: Workload, cores: int) -> int:
 
 
 def _capacity(machine: Machine) -> float:
-    """Bytes that jobs may use in all."""
-    return max(0.0, machine.host.memory_bytes * CAPACITY_PART - machine.foreign.memory_bytes)
+    """Bytes that jobs may use in all, beside others."""
+    return max(0.0, machine.capacity_bytes - machine.foreign.memory_bytes)
 
 
 def _task(workload: Workload, placement: Placement, choosable: bool, cores: int) -> Moldable:
