@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from headway.core.errors import (
     UnknownName,
     UsageError,
 )
-from headway.core.job import Job
+from headway.core.job import Job, Jobs
 from headway.core.machine import Machine
 from headway.core.plan import MODES, Mode, Plan
 from headway.core.removal import Cleaned, Found, Rules, RunFate
@@ -28,6 +29,7 @@ from headway.core.run import Run
 from headway.handle import RunHandle, Watch, machine_now
 
 if TYPE_CHECKING:
+    from headway.forecast.expected import Expected
     from headway.planning import Planned
 
 # Known by name because users of other tools ask for them; see docs/design.md for their places.
@@ -40,23 +42,30 @@ def detect() -> Machine:
     return machine_now()
 
 
-def read_jobs(jobs: "str | Path | Sequence[str | Job]") -> tuple[Sequence[Job], str]:
-    """The jobs of a file's name, or of a list of commands or jobs; with the source's name.
+Listed = str | Path | Jobs | Sequence[str | Job]
+"""A job file, jobs that were read from one, or a list of shell commands or jobs."""
+
+
+def read_jobs(jobs: Listed) -> Jobs:
+    """The jobs of a list, with the source's name and what was left out in reading.
 
     Raises:
         BadJobFile: With the line, the field, what was given and what is allowed.
     """
     from headway.core import jobfile
 
+    if isinstance(jobs, Jobs):
+        return jobs
     if isinstance(jobs, str | Path):
-        return jobfile.read(Path(jobs)).jobs, os.path.basename(jobs)
+        return jobfile.read(Path(jobs)).model_copy(update={"source": os.path.basename(jobs)})
     commands = [job if isinstance(job, str) else "" for job in jobs]
     parsed: Sequence[Job] = ()
     if any(commands):
         text = "\n".join(command for command in commands if command)
         parsed = jobfile.parse(text.encode(), source="jobs", folder=os.getcwd()).jobs
     rest = iter(parsed)
-    return [job if isinstance(job, Job) else next(rest) for job in jobs], "jobs"
+    listed = tuple(job if isinstance(job, Job) else next(rest) for job in jobs)
+    return Jobs(source="jobs", jobs=listed)
 
 
 def check_mode(mode: str) -> Mode:
@@ -84,22 +93,31 @@ def _plan_for(
     mode: str,
     keep_threads: bool,
     plan: str | Path | None,
-) -> Plan:
-    """The plan that was given, or of the mode asked for, or the one chosen for the jobs."""
+) -> "tuple[Plan, Expected | None]":
+    """The plan that was given, or of the mode asked for, or the one chosen, and what it promises.
+
+    It promises nothing where no job can be placed: the run says so of each.
+    """
     from headway.planners.collocation import fixed_plan
-    from headway.planning import plan_of
+    from headway.planning import expected_of, plan_of
     from headway.probes.profiles import ProfileStore
 
-    if plan is not None:
-        return read_plan(Path(plan), jobs)
-    if mode == AUTO:
-        # A run in which nothing can be placed says so of each job.
-        with ProfileStore.open(index.state_folder()) as store, contextlib.suppress(DoesNotFit):
-            return plan_of(
-                jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
-            ).plan
+    given = None if plan is None else read_plan(Path(plan), jobs)
     fixed: Mode = "partitioned" if mode == AUTO else check_mode(mode)
-    return fixed_plan(jobs, machine, mode=fixed, keep_threads=keep_threads, environment=os.environ)
+    with ProfileStore.open(index.state_folder()) as store, contextlib.suppress(DoesNotFit):
+        if given is None and mode == AUTO:
+            planned = plan_of(
+                jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
+            )
+            return planned.plan, planned.expected
+        given = given or fixed_plan(
+            jobs, machine, mode=fixed, keep_threads=keep_threads, environment=os.environ
+        )
+        return given, expected_of(given, jobs, machine, store=store, environment=os.environ)
+    made = given or fixed_plan(
+        jobs, machine, mode=fixed, keep_threads=keep_threads, environment=os.environ
+    )
+    return made, None
 
 
 def _refuse_named_devices(jobs: Sequence[Job]) -> None:
@@ -135,7 +153,7 @@ def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
 
 
 def plan(
-    jobs: "str | Path | Sequence[str | Job]",
+    jobs: Listed,
     *,
     on: str | None = None,
     keep_threads: bool = False,
@@ -156,16 +174,17 @@ def plan(
     from headway.planning import plan_of
     from headway.probes.profiles import ProfileStore
 
-    listed, _ = read_jobs(jobs)
+    listed = read_jobs(jobs)
     machine = machine_of(on) if on is not None else detect()
     with ProfileStore.open(index.state_folder()) as store:
-        return plan_of(
-            listed, machine, store=store, keep_threads=keep_threads, environment=os.environ
+        planned = plan_of(
+            listed.jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
         )
+        return replace(planned, notes=(*listed.notes, *store.notes))
 
 
 def prepare(
-    jobs: "str | Path | Sequence[str | Job]",
+    jobs: Listed,
     *,
     mode: str = AUTO,
     out: str | Path | None = None,
@@ -183,19 +202,23 @@ def prepare(
     """
     from headway.core.jobfilter import kept
 
-    listed, source = read_jobs(jobs)
-    _refuse_named_devices(listed)
-    listed = kept(listed, [filter] if isinstance(filter, str) else filter)
+    listed = read_jobs(jobs)
+    _refuse_named_devices(listed.jobs)
+    chosen = kept(listed.jobs, [filter] if isinstance(filter, str) else filter)
+    listed = listed.model_copy(update={"jobs": tuple(chosen)})
     machine = detect()
-    made = _plan_for(listed, machine, mode=mode, keep_threads=keep_threads, plan=plan)
-    path = Path(out) if out is not None else _new_path(source)
-    run_folder = Run.create(path, plan=made, machine=machine, jobs=listed, source=source)
+    made, expected = _plan_for(chosen, machine, mode=mode, keep_threads=keep_threads, plan=plan)
+    path = Path(out) if out is not None else _new_path(listed.source)
+    run_folder = Run.create(path, plan=made, machine=machine, jobs=listed)
     index.remember(run_folder.path)
-    return RunHandle(run_folder)
+    handle = RunHandle(run_folder)
+    if expected is not None:
+        handle.expect(expected)
+    return handle
 
 
 def run(
-    jobs: "str | Path | Sequence[str | Job]",
+    jobs: Listed,
     *,
     mode: str = AUTO,
     out: str | Path | None = None,

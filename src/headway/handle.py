@@ -12,16 +12,21 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from headway.core import tables
-from headway.core.errors import RunIsLive, UnknownName, UsageError
+from headway.core.errors import BadFile, RunIsLive, UnknownName, UsageError
 from headway.core.machine import Machine
 from headway.core.policy import Engine, LiveWorld, Policy
 from headway.core.run import JobResult, Result, Run
 from headway.core.view import View
 from headway.core.words import Event
 
+if TYPE_CHECKING:
+    from headway.core.workload import Workload
+    from headway.forecast.expected import Expected
+
+EXPECTED = "expected.json"
 Watch = Callable[[Event, View], None]
 
 
@@ -44,6 +49,11 @@ class RunHandle:
     def name(self) -> str:
         """What the run is called: its folder's name."""
         return self.folder.name
+
+    @property
+    def begun(self) -> bool:
+        """Whether it was ever supervised: what happened then is in its journal."""
+        return self.folder.folder.exists("journal.jsonl")
 
     def supervisor(self) -> int | None:
         """Process that supervises the run now, or None."""
@@ -211,8 +221,30 @@ class RunHandle:
                 world.see_devices_with(look_at_devices)
             if on_world is not None:
                 on_world(world)
-            trouble = self._drive(world, machine, watch)
-            return self._write_result(world, notes=[*self.differences(), *trouble])
+            learnt, trouble = self._drive(world, machine, watch)
+            return self._write_result(
+                world, learnt=learnt, notes=[*self.folder.jobs.notes, *self.differences(), *trouble]
+            )
+
+    def expect(self, expected: "Expected") -> None:
+        """Keep what is expected of the run, to set what happens beside it; a hint like any other.
+
+        Nothing is said where the disk is full: the run will say so.
+        """
+        with contextlib.suppress(OSError):
+            self.folder.folder.replace(EXPECTED, expected.to_json().encode())
+
+    @property
+    def expected(self) -> "Expected | None":
+        """What was expected of the run when it began; None where nobody can tell any more."""
+        from headway.forecast.expected import Expected
+
+        try:
+            found = Expected.from_json(self.folder.read_text(EXPECTED), source=EXPECTED)
+        except BadFile:
+            return None
+        jobs = [job.name for job in self.folder.jobs.jobs]
+        return found if [job.name for job in found.jobs] == jobs else None
 
     def differences(self) -> list[str]:
         """What differs between the environment the run was made in and this one, in words."""
@@ -269,40 +301,62 @@ class RunHandle:
 
     def _machine_now(self) -> Machine:
         """The machine as it is now: a resumed run may find fewer cores or less memory."""
-        began = self.folder.folder.exists("journal.jsonl")
-        return machine_now() if began else self.folder.machine
+        return machine_now() if self.begun else self.folder.machine
 
     def _policy(self) -> Policy:
         choice = self.folder.plan.policy
         return tables.load("headway.planners", choice.name, Policy).model_validate(choice.knobs)
 
-    def _drive(self, world: LiveWorld, machine: Machine, watch: Watch | None) -> Sequence[str]:
-        """Drive the world to its end, and learn on the way; gives what hindered the learning."""
+    def _drive(
+        self, world: LiveWorld, machine: Machine, watch: Watch | None
+    ) -> "tuple[Sequence[Workload], Sequence[str]]":
+        """Drive the world to its end, and learn on the way.
+
+        Gives what is known of the jobs by then, and what hindered the learning.
+        """
         from headway.core.index import state_folder
-        from headway.planning import replanner
+        from headway.forecast.neighbours import Neighbours
+        from headway.planning import MOST_PLANNED, replanner
         from headway.probes.profiles import ProfileStore
         from headway.sim.drive import drive
 
-        with (
-            ProfileStore.open(state_folder()) as store,
-            store.learner(machine, environment=os.environ) as learner,
-        ):
-
-            def seen(event: Event, view: View) -> None:
-                learner.watch(event, view)
-                if watch is not None:
-                    watch(event, view)
-
-            replan = replanner(
-                self.folder.jobs.jobs,
+        jobs = self.folder.jobs.jobs
+        expected = self.expected
+        with ProfileStore.open(state_folder()) as store:
+            neighbours = Neighbours(
+                jobs,
                 machine,
-                store=store,
-                keep_threads=self.folder.plan.keep_threads,
-                environment=os.environ,
-                learn=learner.flush,
+                before=expected.workloads if expected else (),
+                keep=store.learn_pairs,
             )
-            drive(self._policy(), world, watch=seen, replan=replan)
-        return store.notes
+            with store.learner(
+                machine, environment=os.environ, stretch_of=neighbours.stretch_of
+            ) as learner:
+
+                def seen(event: Event, view: View) -> None:
+                    neighbours.watch(event, view)
+                    learner.watch(event, view)
+                    if watch is not None:
+                        watch(event, view)
+
+                def learn() -> None:
+                    learner.flush()
+                    neighbours.learn(now_ns=world.view.t)
+
+                replan = replanner(
+                    jobs,
+                    machine,
+                    store=store,
+                    keep_threads=self.folder.plan.keep_threads,
+                    environment=os.environ,
+                    learn=learn,
+                )
+                drive(self._policy(), world, watch=seen, replan=replan)
+                learn()
+            learnt: Sequence[Workload] = ()
+            if len(jobs) <= MOST_PLANNED:
+                learnt = store.recall(jobs, machine, environment=os.environ).workloads
+            return learnt, store.notes
 
     def _open_world(self, machine: Machine) -> AbstractContextManager[LiveWorld]:
         from headway.agent import recorder_folder
@@ -328,7 +382,11 @@ class RunHandle:
             result = self._write_result(world)
         return [result.jobs[index] for index in indices]
 
-    def _write_result(self, world: LiveWorld, *, notes: Sequence[str] = ()) -> Result:
+    def _write_result(
+        self, world: LiveWorld, *, learnt: "Sequence[Workload]" = (), notes: Sequence[str] = ()
+    ) -> Result:
+        from headway.probes.progress import passages_of
+        from headway.reports.comparison import Known, compared
         from headway.reports.summary import result_of
 
         result = result_of(
@@ -339,6 +397,9 @@ class RunHandle:
             ended_ns=max(world.began_ns, world.view.t),
             notes=[*world.notes, *notes],
         )
+        passages = passages_of(self.folder.folder)
+        known = Known(expected=self.expected, learnt=learnt, passages=passages)
+        result = compared(result, world.view, known)
         self.folder.write_result(result)
         return result
 
@@ -355,7 +416,7 @@ class RunHandle:
             plan,
             began_ns=told.began_ns or now_ns,
             ended_ns=now_ns if told.view.unsettled else told.ended_ns or now_ns,
-            notes=told.notes,
+            notes=[*self.folder.jobs.notes, *told.notes],
         )
 
     def _look_at_steps(self, view: View) -> None:

@@ -15,10 +15,19 @@ from headway.core.plan import Placement, Plan
 from headway.core.policy import Policy
 from headway.core.view import View
 from headway.core.workload import Workload
+from headway.costs.pair_coefficients import PairCoefficients
+from headway.forecast.expected import Expected
 from headway.forecast.queue import Forecast, forecast, untold
-from headway.planners.collocation import Choice, candidates, choose, fixed_plan, mixed_plan
+from headway.planners.collocation import (
+    Choice,
+    apart_plan,
+    candidates,
+    choose,
+    fixed_plan,
+    mixed_plan,
+)
 from headway.planners.feasible import why_not
-from headway.probes.profiles import ProfileStore, Recall
+from headway.probes.profiles import ProfileStore, Recall, kind_digest
 
 # A longer list is run as it stands: recalling and simulating it would take longer than it gains.
 MOST_PLANNED = 2000
@@ -26,20 +35,31 @@ MOST_PLANNED = 2000
 PLANNED_AHEAD = 64
 # Of a run's time, at most this part goes into planning it again.
 PLANNING_PART = 0.02
+# A job that goes at less than this part of what its cores explain may be better off by itself.
+LOSING = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A choice among forecasts, best first where makespans are known, and what it was made from."""
+    """A choice among forecasts, best first where makespans are known, and what it was made from.
+
+    `notes` tell what was left out in reading the list, and what is wrong with the store.
+    """
 
     choice: Choice
     forecasts: tuple[Forecast, ...]
     recall: Recall
+    notes: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
         """The chosen plan, with the reason in words."""
         return self.choice.chosen.plan.model_copy(update={"reason": self.choice.reason})
+
+    @property
+    def expected(self) -> Expected:
+        """What the chosen plan is expected to come to."""
+        return Expected.of(self.choice.chosen, self.recall.workloads)
 
 
 def plan_of(
@@ -75,10 +95,63 @@ def plan_of(
     )
     if recall.known < len(jobs):
         plans = plans[-1:]  # without makespans there is nothing to compare
-    forecasts = [score(plan, jobs, recall.workloads, machine) for plan in plans]
+    coefficients = coefficients_of(jobs, machine, store)
+    forecasts = [
+        score(plan, jobs, recall.workloads, machine, coefficients=coefficients) for plan in plans
+    ]
     choice = choose(forecasts, busy_alone=busy_alone(recall.workloads, machine))
     forecasts.sort(key=lambda one: (one is not choice.chosen, one.makespan.value))
     return Planned(choice, tuple(forecasts), recall)
+
+
+def _apart_if_better(
+    mixed: Plan,
+    jobs: Sequence[Job],
+    workloads: Sequence[Workload],
+    machine: Machine,
+    coefficients: PairCoefficients,
+) -> Plan:
+    """The plan, or none beside another, where pairings were seen to lose more than they gain."""
+    if not all(workload.known for workload in workloads):
+        return mixed
+    apart = apart_plan(mixed, jobs, machine)
+    told = [
+        score(plan, jobs, workloads, machine, coefficients=coefficients) for plan in (apart, mixed)
+    ]
+    return choose(told).chosen.plan
+
+
+def expected_of(
+    plan: Plan,
+    jobs: Sequence[Job],
+    machine: Machine,
+    *,
+    store: ProfileStore,
+    environment: Mapping[str, str],
+) -> Expected:
+    """What a plan that is given is expected to come to; arguments as of `plan_of`.
+
+    Raises:
+        DoesNotFit: No job can run on this machine.
+    """
+    words, reasons = _not_predicted(jobs, machine)
+    if words:
+        return Expected.of(untold(plan, jobs, words, infeasible=reasons), ())
+    recall = store.recall(jobs, machine, environment=environment)
+    if recall.known < len(jobs):
+        return Expected.of(untold(plan, jobs, "some jobs were never measured"), recall.workloads)
+    coefficients = coefficients_of(jobs, machine, store)
+    told = score(plan, jobs, recall.workloads, machine, coefficients=coefficients)
+    return Expected.of(told, recall.workloads)
+
+
+def coefficients_of(jobs: Sequence[Job], machine: Machine, store: ProfileStore) -> PairCoefficients:
+    """What earlier runs, or this one, learnt of these jobs' scripts beside each other."""
+    kinds = {kind_digest(job): job.script for job in jobs}
+    return PairCoefficients.of(
+        (kinds[pair.first], kinds[pair.second], pair.ratio)
+        for pair in store.pair_ratios(kinds, machine)
+    )
 
 
 def _not_predicted(jobs: Sequence[Job], machine: Machine) -> tuple[str, Sequence[str]]:
@@ -99,12 +172,17 @@ def _not_predicted(jobs: Sequence[Job], machine: Machine) -> tuple[str, Sequence
 
 
 def score(
-    plan: Plan, jobs: Sequence[Job], workloads: Sequence[Workload], machine: Machine
+    plan: Plan,
+    jobs: Sequence[Job],
+    workloads: Sequence[Workload],
+    machine: Machine,
+    *,
+    coefficients: PairCoefficients | None = None,
 ) -> Forecast:
-    """What a plan would come to, under its own policy."""
+    """What a plan would come to, under its own policy; see `forecast`."""
     knobs = {**plan.policy.knobs, "learns": False}
     policy = tables.load("headway.planners", plan.policy.name, Policy).model_validate(knobs)
-    return forecast(plan, policy, jobs, workloads, machine)
+    return forecast(plan, policy, jobs, workloads, machine, coefficients=coefficients)
 
 
 def busy_alone(workloads: Sequence[Workload], machine: Machine) -> float | None:
@@ -158,6 +236,9 @@ def replanner(
         plan = mixed_plan(
             chosen, machine, known, keep_threads=keep_threads, environment=environment
         )
+        coefficients = coefficients_of(chosen, machine, store)
+        if any(pair.ratio < LOSING for pair in coefficients.pairs):
+            plan = _apart_if_better(plan, chosen, known, machine, coefficients)
         # Those that are planned again stay before those that are not.
         rest = (view.states[index].placement.rank for index in view.waiting[PLANNED_AHEAD:])
         first = min(rest, default=0) - len(waiting) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headway.cli import objects
 from headway.cli.progress import EventLog, Progress
-from headway.cli.screens import report, shown_path
+from headway.cli.screens import report, shown_path, wrapped
 from headway.cli.signals import Interrupts, words_for
 from headway.cli.terminal import NobodyReads, Screen, give, say
 from headway.core.run import Result
@@ -29,8 +29,14 @@ def supervise(handle: RunHandle, manner: Manner, *, again: Collection[int] = ())
     """Drive a run to its end, show how it ended, and give its exit code."""
     screen = Screen.of(sys.stderr)
     say(f"run folder: {screen.clean(shown_path(handle.path))}")
+    # Only where the run begins: one that goes on was told, or is refused.
+    told_plan = manner.progress and not manner.quiet and not handle.begun
     with Interrupts() as interrupts, _progress(handle, screen, manner) as progress:
         told = 0
+        if told_plan:
+            plan = handle.folder.plan
+            reason = screen.clean(plan.reason)
+            progress.say("\n".join(wrapped(reason, screen, lead=f"plan: {plan.mode}: ")))
 
         def watch(event: Event, view: View) -> None:
             nonlocal told

@@ -9,10 +9,9 @@ from headway import front
 from headway.cli import objects
 from headway.cli.foreground import Manner
 from headway.cli.layout import Column, table
-from headway.cli.screens import quoted, shown_path, spoken_seconds, wrapped
+from headway.cli.screens import quoted, shown_path, spoken_bounds, spoken_seconds, wrapped
 from headway.cli.terminal import Screen, give
 from headway.core.errors import BadFile, UsageError
-from headway.core.estimate import Estimate
 from headway.core.plan import Plan
 from headway.core.units import show_bytes
 from headway.forecast.queue import Forecast, JobForecast
@@ -87,6 +86,8 @@ def _lines(planned: Planned, screen: Screen) -> list[str]:
     lines.append("")
     lines += wrapped(_verdict(planned), screen)
     lines += _infeasible(planned.choice.chosen, screen)
+    for note in planned.notes:
+        lines += wrapped(screen.clean(note), screen, lead="note: ")
     return lines
 
 
@@ -95,15 +96,11 @@ def _row(one: Forecast, chosen: bool) -> list[str]:
     return [
         one.plan.mode,
         spoken_seconds(one.makespan.value) if known else "not known",
-        _bounds(one.makespan) if known else "",
+        f"({spoken_bounds(one.makespan)})" if known else "",
         show_bytes(one.peak_bytes.value) if one.peak_bytes.known else "-",
         "does not fit in memory" if one.lost else one.plan.reason,
         "<- chosen" if chosen else "",
     ]
-
-
-def _bounds(estimate: Estimate) -> str:
-    return f"({spoken_seconds(estimate.low)} to {spoken_seconds(estimate.high)})"
 
 
 def _verdict(planned: Planned) -> str:
@@ -142,6 +139,7 @@ def _data(planned: Planned, path: Path) -> dict[str, Any]:
         "margin": choice.margin,
         "plan": str(path),
         "known": list(planned.recall.words),
+        "notes": list(planned.notes),
         "candidates": [
             {
                 "mode": one.plan.mode,
@@ -161,6 +159,7 @@ def _data(planned: Planned, path: Path) -> dict[str, Any]:
                 "reason": job.reason,
                 "start_s": job.start_s,
                 "end_s": job.end_s,
+                "duration": None if job.duration is None else job.duration.model_dump(mode="json"),
             }
             for job in choice.chosen.jobs
         ],

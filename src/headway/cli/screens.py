@@ -8,7 +8,8 @@ from pathlib import Path
 
 from headway.cli.layout import Column, paragraph, table
 from headway.cli.terminal import Screen
-from headway.core.run import JobResult, Result
+from headway.core.estimate import Estimate
+from headway.core.run import JobResult, Result, Slowdown
 from headway.core.units import NS_PER_S, show_bytes, show_seconds, show_step
 from headway.core.words import Status
 
@@ -18,6 +19,7 @@ FULL_TABLE = 30
 SLOWEST = 5
 CAUSES = 20
 NOTES = 6
+ABOUT_EQUAL = 1.05
 
 _COLUMNS = (
     Column("job", least=14, most=40),
@@ -25,6 +27,7 @@ _COLUMNS = (
     Column("time", keep=90, right=True),
     Column("steps", keep=60, right=True),
     Column("step", keep=50, right=True),
+    Column("slowdown", keep=40, right=True),
     Column("threads", keep=30, right=True),
     Column("cores", keep=20),
     Column("memory", keep=70, right=True),
@@ -83,16 +86,71 @@ def sentence(result: Result) -> str:
     begin = "Interrupted: " if result.outcome == "interrupted" else ""
     parts = [begin + ", ".join(words) + "."]
     elapsed_s = result.end - result.start
-    own_s = sum(_seconds(job) or 0.0 for job in result.jobs)
+    own_s = sum(job.seconds or 0.0 for job in result.jobs)
     if own_s > 0 and elapsed_s > 0:
         parts.append(spoken_seconds(elapsed_s))
         if len(result.jobs) > 1:
-            parts[-1] += (
-                f"; the jobs' own times add up to {spoken_seconds(own_s)} "
-                f"({own_s / elapsed_s:.2f} at once on average)"
-            )
+            parts[-1] += f"; {_against_serial(result, own_s, elapsed_s)}"
         parts[-1] += "."
     return " ".join(parts)
+
+
+def _times_as_long(slowdown: Slowdown | None) -> str:
+    """How many times as long as alone; a tilde where the time alone was never measured."""
+    if slowdown is None:
+        return "-"
+    sure = "" if slowdown.alone.origin == "measured" else "~"
+    return f"{sure}{slowdown.times.value:.2f}x"
+
+
+def _against_serial(result: Result, own_s: float, elapsed_s: float) -> str:
+    """How much faster than one after another, or, where nobody knows, how many ran at once."""
+    serial, speed_up = result.serial, result.weighted_speed_up
+    if serial is None or speed_up is None:
+        return (
+            f"the jobs' own times add up to {spoken_seconds(own_s)} "
+            f"({own_s / elapsed_s:.2f} at once on average)"
+        )
+    reckoned = "" if serial.origin == "measured" else ", reckoned"
+    return (
+        f"one after another would have taken {spoken_seconds(serial.value)} "
+        f"({spoken_bounds(serial)}{reckoned}): {_times(speed_up.value)}"
+    )
+
+
+def _times(speed_up: float) -> str:
+    if speed_up >= ABOUT_EQUAL:
+        return f"{speed_up:.1f} times faster"
+    return "about as fast" if speed_up > 1 / ABOUT_EQUAL else f"{1 / speed_up:.1f} times slower"
+
+
+def spoken_bounds(estimate: Estimate) -> str:
+    """The bounds of a time within a sentence."""
+    return f"{spoken_seconds(estimate.low)} to {spoken_seconds(estimate.high)}"
+
+
+def against_predicted(result: Result, screen: Screen) -> list[str]:
+    """How the run went beside what was predicted, what jobs lost to each other, what limited it."""
+    words = []
+    if result.predicted is not None:
+        words.append(
+            f"predicted {spoken_seconds(result.predicted.value)} "
+            f"({spoken_bounds(result.predicted)})"
+        )
+    told = [(job.predicted, job.seconds) for job in result.jobs if job.status == "ok"]
+    pairs = [(predicted, took) for predicted, took in told if predicted and took is not None]
+    if pairs:
+        inside = sum(predicted.low <= took <= predicted.high for predicted, took in pairs)
+        words.append(f"{inside} of {len(pairs)} jobs within their bounds")
+    if result.mean_slowdown is not None and len(result.jobs) > 1:
+        about = "" if result.mean_slowdown.origin == "measured" else "about "
+        words.append(
+            f"a job took {about}{result.mean_slowdown.value:.2f} times as long as alone on average"
+        )
+    lines = wrapped("; ".join(words), screen, lead=" ") if words else []
+    if result.limited_by and len(result.jobs) > 1:
+        lines += wrapped(f"limited by {screen.clean(result.limited_by)}", screen, lead=" ")
+    return lines
 
 
 def job_table(jobs: Sequence[JobResult], screen: Screen, *, all_of_them: bool = False) -> list[str]:
@@ -116,7 +174,7 @@ def _telling(jobs: Sequence[JobResult]) -> list[JobResult]:
     """Not ok ones first to go in, then the slowest; in the order of the list."""
     off = [index for index, job in enumerate(jobs) if job.status not in ("ok", "waiting")]
     fine = [index for index, job in enumerate(jobs) if job.status == "ok"]
-    slowest = sorted(fine, key=lambda index: -(_seconds(jobs[index]) or 0.0))[:SLOWEST]
+    slowest = sorted(fine, key=lambda index: -(jobs[index].seconds or 0.0))[:SLOWEST]
     return [jobs[index] for index in sorted([*off[:FULL_TABLE], *slowest])]
 
 
@@ -125,19 +183,14 @@ def _row(job: JobResult, screen: Screen) -> list[str]:
     return [
         screen.clean(job.name),
         job.status,
-        show_seconds(_seconds(job)),
+        show_seconds(job.seconds),
         "-" if job.steps is None else f"{job.steps:,}",
         show_step(step_ns),
+        _times_as_long(job.by_default),
         "-" if job.threads is None else str(job.threads),
         core_list(job.cores),
         show_bytes(job.peak_bytes),
     ]
-
-
-def _seconds(job: JobResult) -> float | None:
-    if job.start is None:
-        return None
-    return None if job.end is None else max(0.0, job.end - job.start)
 
 
 def causes(jobs: Iterable[JobResult], screen: Screen, *, run: str, limit: int) -> list[str]:
@@ -200,6 +253,7 @@ def report(
     name = quoted(screen.clean(run))
     lines = wrapped(sentence(result), screen)
     if not quiet:
+        lines += against_predicted(result, screen)
         lines += job_table(result.jobs, screen, all_of_them=full)
     limit = len(result.jobs) if full else CAUSES
     lines += causes(result.jobs, screen, run=name, limit=limit)
@@ -264,7 +318,10 @@ def job_details(
         ("exit", "" if job.exit_code is None else str(job.exit_code)),
         ("signal", "" if job.signal is None else str(job.signal)),
         ("attempts", str(job.attempts)),
-        ("time", show_seconds(_seconds(job))),
+        ("time", show_seconds(job.seconds)),
+        ("predicted", "" if job.predicted is None else _spoken(job.predicted)),
+        ("slowdown", _slowdown(job.by_default, "with the threads it takes by itself")),
+        ("as placed", _slowdown(job.as_placed, "with the threads it was given")),
         ("steps", _steps(job)),
         ("threads", "" if job.threads is None else str(job.threads)),
         ("cores", core_list(job.cores)),
@@ -278,6 +335,20 @@ def job_details(
         if value not in ("", "-"):
             lines += wrapped(value, screen, lead=f"  {name:<12} ", hang=15)
     return lines
+
+
+def _spoken(estimate: Estimate) -> str:
+    return f"{spoken_seconds(estimate.value)} ({spoken_bounds(estimate)})"
+
+
+def _slowdown(slowdown: Slowdown | None, how: str) -> str:
+    if slowdown is None:
+        return ""
+    times, alone = slowdown.times, slowdown.alone
+    return (
+        f"{times.value:.2f} times ({times.low:.2f} to {times.high:.2f}) as long as alone {how}: "
+        f"{spoken_seconds(alone.value)}, {alone.source}"
+    )
 
 
 def _steps(job: JobResult) -> str:

@@ -97,11 +97,11 @@ def _new(asked: Asked) -> RunHandle:
     )
 
 
-def _from_stdin() -> list[str | front.Job]:
+def _from_stdin() -> front.Jobs:
     if sys.stdin.isatty():
         say("reading commands from the terminal, one a line; Ctrl-D ends the list")
     text = sys.stdin.buffer.read(_READ_LIMIT)
-    return list(jobfile.parse(text, source="stdin", folder=os.getcwd()).jobs)
+    return jobfile.parse(text, source="stdin", folder=os.getcwd())
 
 
 def _resumed(asked: Asked) -> RunHandle:

@@ -98,6 +98,8 @@ class StepSummary:
     started_ns: int
     median_step_ns: int | None
     """Median time between the last steps of the leading process; None before its second step."""
+    mean_step_ns: int | None
+    """Mean time of a step, from the end of its first to that of its last; None with one step."""
     device_peak_bytes: int | None
     """Peaks added up over the processes that stepped in the same span as the leading one."""
 
@@ -179,6 +181,7 @@ def summary(recordings: Sequence[Recording]) -> StepSummary | None:
         last_ns=lead.last_ns,
         started_ns=lead.started_ns,
         median_step_ns=_median_gap(lead.times_ns),
+        mean_step_ns=(lead.last_ns - lead.first_ns) // (lead.steps - 1) if lead.steps > 1 else None,
         device_peak_bytes=sum(peaks) if peaks else None,
     )
 

@@ -24,9 +24,10 @@ from typing import Literal
 
 from headway.core.environment import Environment
 from headway.core.errors import BadFile, NoSpace, UnknownName, UsageError
+from headway.core.estimate import Estimate
 from headway.core.folder import Folder
 from headway.core.index import MARKER
-from headway.core.job import Job, Jobs
+from headway.core.job import Jobs
 from headway.core.machine import Machine
 from headway.core.noun import Noun
 from headway.core.plan import Plan
@@ -50,8 +51,20 @@ class Marker(Noun):
     folder: str
 
 
+class Slowdown(Noun):
+    """A job's time against what it takes alone: `alone` in seconds, `times` as long as that."""
+
+    alone: Estimate
+    times: Estimate
+
+
 class JobResult(Noun):
-    """How one job ended. `start` and `end` are seconds since the epoch, of its last attempt."""
+    """How one job ended. `start` and `end` are seconds since the epoch, of its last attempt.
+
+    `predicted` is how many seconds it was to take when the run was planned. `as_placed` sets its
+    time against what it takes alone with the same threads, `by_default` against what it takes alone
+    with the threads that it takes by itself. All three are None where nothing can be said.
+    """
 
     name: str
     status: Status
@@ -68,10 +81,41 @@ class JobResult(Noun):
     threads: int | None = None
     cores: tuple[int, ...] | None = None
     notes: tuple[str, ...] = ()
+    predicted: Estimate | None = None
+    as_placed: Slowdown | None = None
+    by_default: Slowdown | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long its last attempt took; None where it has not ended."""
+        if self.start is None or self.end is None:
+            return None
+        return max(0.0, self.end - self.start)
+
+
+class CommonWindow(Noun):
+    """Jobs that made steps side by side, over all the time that just these ran: `seconds`.
+
+    `progress` is how fast each of them went, as a part of its speed alone with the threads that it
+    takes by itself. Their sum is the weighted speed-up (STP, system throughput: Eyerman and
+    Eeckhout, System-Level Performance Metrics for Multiprogram Workloads, IEEE Micro 2008).
+    """
+
+    jobs: tuple[str, ...]
+    seconds: float
+    progress: tuple[Estimate, ...]
+    weighted_speed_up: Estimate
 
 
 class Result(Noun):
-    """How a run ended; `start` and `end` are seconds since the epoch."""
+    """How a run ended; `start` and `end` are seconds since the epoch.
+
+    `predicted` is how many seconds it was to take when it was planned, `serial` how many its jobs
+    take one after another with the threads that they take by themselves. Over the whole run the
+    weighted speed-up (STP) is `serial` over the time it took, and `mean_slowdown` (ANTT, average
+    normalised turnaround time) is the mean of the jobs'. They are None where nothing can be said.
+    `windows` tells what jobs did to each other, `limited_by` what kept the run from ending sooner.
+    """
 
     outcome: RunOutcome
     mode: str
@@ -79,6 +123,17 @@ class Result(Noun):
     end: float
     jobs: tuple[JobResult, ...]
     notes: tuple[str, ...] = ()
+    predicted: Estimate | None = None
+    serial: Estimate | None = None
+    weighted_speed_up: Estimate | None = None
+    mean_slowdown: Estimate | None = None
+    windows: tuple[CommonWindow, ...] = ()
+    limited_by: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return max(0.0, self.end - self.start)
 
     @property
     def exit_code(self) -> int:
@@ -114,9 +169,7 @@ class Run:
         return self.path.name
 
     @classmethod
-    def create(
-        cls, path: Path, *, plan: Plan, machine: Machine, jobs: Sequence[Job], source: str
-    ) -> "Run":
+    def create(cls, path: Path, *, plan: Plan, machine: Machine, jobs: Jobs) -> "Run":
         """Make a new run folder with its plan, machine and jobs.
 
         Raises:
@@ -137,7 +190,9 @@ class Run:
             ) from None
         except OSError as error:
             raise _space_or_usage(error, path) from None
-        marker = Marker(run=path.name, created_ns=time.time_ns(), source=source, folder=os.getcwd())
+        marker = Marker(
+            run=path.name, created_ns=time.time_ns(), source=jobs.source, folder=os.getcwd()
+        )
         environment = Environment.of(os.environ, salt=secrets.token_hex(8))
         try:
             folder = Folder.open(path)
@@ -146,8 +201,8 @@ class Run:
             write = folder.replace
             write("plan.json", plan.to_json(indent=1).encode())
             write("machine.json", machine.to_json(indent=1).encode())
-            jobs_noun = Jobs(source=source, environment=environment, jobs=tuple(jobs))
-            write("jobs.json", jobs_noun.to_json().encode())
+            listed = jobs.model_copy(update={"environment": environment})
+            write("jobs.json", listed.to_json().encode())
             write(MARKER, marker.to_json().encode(), durable=True)
         except OSError as error:
             shutil.rmtree(path, ignore_errors=True)  # half a run can be neither resumed nor reused

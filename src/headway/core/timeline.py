@@ -4,6 +4,7 @@
 line. Lanes are paths (``host/core1``). Times are integer ns since the timeline's start.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
@@ -13,6 +14,9 @@ from pydantic import Field, ValidationError
 from headway.core.errors import BadFile
 from headway.core.noun import Noun, explain
 from headway.core.view import JobState
+
+TIMELINE = "timeline.jsonl"
+COUNTERS = "counters.jsonl"
 
 Kind = Literal["compute", "comm", "copy", "wait", "host", "io", "queue", "idle", "fault"]
 Source = Literal["simulated", "measured", "imported"]
@@ -40,6 +44,15 @@ class Span(Noun):
     id: int | None = None
     deps: tuple[int, ...] = ()
     args: dict[str, Any] = {}
+
+
+class Reading(Noun):
+    """What a counter of a lane stood at, `t` ns after the timeline's start."""
+
+    t: int
+    lane: str
+    name: str
+    value: float
 
 
 class Timeline(Noun):
@@ -90,6 +103,28 @@ def attempt_spans(state: JobState, t: int, *, epoch_ns: int = 0) -> list[Span]:
 def span_line(span: Span) -> str:
     """One span as a line of JSON, without the fields that say nothing."""
     return json.dumps(span.model_dump(mode="json", exclude_defaults=True), ensure_ascii=False)
+
+
+def counter_line(reading: Reading) -> str:
+    """One reading as a line of JSON; a whole number is written as one.
+
+    >>> counter_line(Reading(t=5, lane=lane_of(0), name="steps", value=20))
+    '{"t": 5, "lane": "job/1", "name": "steps", "value": 20}'
+    """
+    value = int(reading.value) if reading.value.is_integer() else reading.value
+    return json.dumps({"t": reading.t, "lane": reading.lane, "name": reading.name, "value": value})
+
+
+def lane_of(job: int) -> str:
+    """The lane of a job's counters: jobs count from 1 there, as their folders do."""
+    return f"job/{job + 1}"
+
+
+def read_counters(lines: Iterable[str]) -> Iterator[Reading]:
+    """The readings of a counters file; a line that is none (a crash cut it short) is left out."""
+    for line in lines:
+        with contextlib.suppress(ValidationError):
+            yield Reading.model_validate_json(line)
 
 
 def read_timeline(lines: Iterable[str], *, source: str) -> Timeline:

@@ -32,8 +32,8 @@ class Outcome:
     `status` is the word it would be settled with; `cause` says why in words. `stopped` is how
     Headway itself ended it, if it did. `retry_helps` is False where a larger reservation cannot
     change the outcome (a limit the user set). The rest is what was measured: `steps` of the
-    process that made the most, the time of the first one, the median step, and `unseen`, the
-    reason in words where steps could not be seen.
+    process that made the most, the time of the first one, the median step and the mean of all but
+    the first, and `unseen`, the reason in words where steps could not be seen.
     """
 
     status: Status
@@ -45,6 +45,7 @@ class Outcome:
     stopped: StopHow | None = None
     steps: int | None = None
     step_ns: int | None = None
+    mean_step_ns: int | None = None
     first_step_ns: int | None = None
     cpu_s: float | None = None
     unseen: str = ""

@@ -32,11 +32,13 @@ class Op(Noun):
 class Pace(Noun):
     """How a job goes alone, computing with so many threads on as many cores of its own.
 
-    `work` is in seconds, start-up not counted; `cores` is how many it keeps busy on average.
+    `work` is in seconds, start-up not counted, and `step` one step of it, where that was seen;
+    `cores` is how many it keeps busy on average.
     """
 
     threads: Annotated[int, Field(ge=1)]
     work: Estimate
+    step: Estimate | None = None
     cores: Annotated[float, Field(gt=0)] = 1.0
 
 
@@ -97,19 +99,24 @@ class Workload(Noun):
         if near.threads == threads:
             return near
         doublings = log2(threads / near.threads)
+        with_threads = f"with {near.threads} thread" + ("" if near.threads == 1 else "s")
         factors = sorted(worth**-doublings for worth in (WORTH_MOST, WORTH_LIKELY, WORTH_LEAST))
-        work = near.work
+
+        def reckoned(measured: Estimate) -> Estimate:
+            return measured.model_copy(
+                update={
+                    "low": measured.low * factors[0],
+                    "value": measured.value * factors[1],
+                    "high": measured.high * factors[2],
+                    "origin": "extrapolated",
+                    "source": f"{measured.source}, {with_threads}",
+                }
+            )
+
         return Pace(
             threads=threads,
-            work=work.model_copy(
-                update={
-                    "low": work.low * factors[0],
-                    "value": work.value * factors[1],
-                    "high": work.high * factors[2],
-                    "origin": "extrapolated",
-                    "source": f"{work.source}, with {near.threads} threads",
-                }
-            ),
+            work=reckoned(near.work),
+            step=None if near.step is None else reckoned(near.step),
             cores=max(1.0, near.cores * threads / near.threads),
         )
 

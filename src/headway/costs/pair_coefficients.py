@@ -1,6 +1,6 @@
 """What neighbours do to each other beyond what a model of cores or slices knows, learnt online."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import exp, isfinite, log, sqrt
 from statistics import fmean
@@ -76,6 +76,20 @@ class PairCoefficients(Noun):
         if named != sorted(set(named)):
             raise ValueError("pairs must stand in alphabetical order, each once")
         return self
+
+    @classmethod
+    def of(cls, readings: Iterable[tuple[str, str, float]]) -> Self:
+        """What readings tell, oldest first: a kind, the one beside it, measured over predicted.
+
+        >>> round(PairCoefficients.of([("mem", "mem", 0.8)] * 9).value("mem", "mem"), 2)
+        0.8
+        """
+        known = cls()
+        records: dict[Pair, PairRecord] = {}
+        for kind, beside, ratio in readings:
+            pair = kind, beside
+            records[pair] = known._moved(records.get(pair), kind, beside, ratio)
+        return known.model_copy(update={"pairs": tuple(records[pair] for pair in sorted(records))})
 
     def observed(self, kinds: Sequence[str], ratios: Sequence[float]) -> Self:
         """What is known after jobs of these kinds ran side by side.

@@ -8,7 +8,7 @@ bound, and a few times with each job at one of the three; the forecast holds all
 import random
 from collections.abc import Iterator, Sequence
 
-from headway.core.estimate import Estimate, Origin, unknown
+from headway.core.estimate import Estimate, Origin, least_sure, unknown
 from headway.core.job import Job, Name
 from headway.core.machine import Machine
 from headway.core.noun import Noun
@@ -30,14 +30,14 @@ MIXTURES = 3
 TICKS = 200
 # After so many without anything going on, a job waits for what others hold.
 IDLE_TICKS = 50
-_ORIGINS: tuple[Origin, ...] = ("measured", "modelled", "extrapolated", "assumed")
 
 
 class JobForecast(Noun):
     """What becomes of one job: when it would start and end, in s from the start of the list.
 
-    Both are None where it would not run, and where durations are not known; `reason` says why a
-    job is infeasible.
+    `duration` is how long its last attempt would take beside its neighbours. All three are None
+    where it would not run, and where durations are not known; `reason` says why a job is
+    infeasible.
     """
 
     name: Name
@@ -46,6 +46,7 @@ class JobForecast(Noun):
     reason: str = ""
     start_s: float | None = None
     end_s: float | None = None
+    duration: Estimate | None = None
 
 
 class Forecast(Noun):
@@ -100,6 +101,8 @@ def forecast(
     if mixtures is None:
         mixtures = min(MIXTURES, 500 // max(1, len(jobs)))
     known = all(workload.known for workload in workloads)
+    seen = all(workload.peak_bytes.known for workload in workloads)
+    workloads = [_with_memory(workload) for workload in workloads]
     try:
         nominal = [_nominal(workload) for workload in workloads]
         middle = _simulated(plan, policy, jobs, nominal, machine, together)
@@ -116,8 +119,13 @@ def forecast(
         plan=plan,
         feasible=_why_none(middle),
         makespan=_makespan(spans, workloads) if known else unknown("s", source=_unknown(workloads)),
-        peak_bytes=_peak(spans, workloads),
-        jobs=tuple(_job_forecast(middle, index, timed=known) for index in range(len(jobs))),
+        peak_bytes=_peak(spans)
+        if seen
+        else unknown("bytes", source="memory of some jobs was never measured"),
+        jobs=tuple(
+            _job_forecast(spans, index, workload if known else None)
+            for index, workload in enumerate(workloads)
+        ),
         lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
     )
 
@@ -204,6 +212,15 @@ def _simulated(
     return world
 
 
+def _with_memory(workload: Workload) -> Workload:
+    """A workload whose memory can be simulated: of one that was never seen, what is sure."""
+    peak = workload.peak_bytes
+    if peak.known:
+        return workload
+    sure = peak.model_copy(update={"value": peak.low, "high": peak.low})
+    return workload.model_copy(update={"peak_bytes": sure})
+
+
 def _nominal(workload: Workload) -> Workload:
     """A workload that can be simulated: what is not known of it lasts a minute."""
     if workload.known:
@@ -211,27 +228,31 @@ def _nominal(workload: Workload) -> Workload:
     return Workload.opaque(
         workload.job,
         work_ns=60 * NS_PER_S,
-        peak_bytes=int(workload.peak_bytes.value) if workload.peak_bytes.known else 0,
+        peak_bytes=int(workload.peak_bytes.value),
     )
 
 
 def _makespan(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -> Estimate:
     cores = worlds[0].view.machine.usable_cores
     times = [world.makespan_ns / NS_PER_S for world in worlds]
-    durations = [
+    works = [
         _work_as_placed(state, workload, cores)
         for state, workload in zip(worlds[0].view.states, workloads, strict=True)
     ]
-    # As good as the least of what it is reckoned from.
-    worst = max((_ORIGINS.index(duration.origin) for duration in durations), default=0)
+    return _simulated_seconds(times, works)
+
+
+def _simulated_seconds(times: Sequence[float], works: Sequence[Estimate]) -> Estimate:
+    """What simulations gave, the first with all values: as sure as what it is reckoned from."""
+    origins: list[Origin] = ["modelled", *(work.origin for work in works)]
     return Estimate(
         value=times[0],
         low=min(times),
         high=max(times),
         unit="s",
-        origin=_ORIGINS[max(worst, _ORIGINS.index("modelled"))],
+        origin=least_sure(origins),
         source="simulated",
-        samples=min((duration.samples for duration in durations), default=0),
+        samples=min((work.samples for work in works), default=0),
     )
 
 
@@ -244,9 +265,7 @@ def _work_as_placed(state: JobState, workload: Workload, cores: int) -> Estimate
     return workload.pace(share.threads or workload.own_threads or own).work
 
 
-def _peak(worlds: Sequence[SimulatedWorld], workloads: Sequence[Workload]) -> Estimate:
-    if not all(workload.peak_bytes.known for workload in workloads):
-        return unknown("bytes", source="memory of some jobs was never measured")
+def _peak(worlds: Sequence[SimulatedWorld]) -> Estimate:
     peaks = [_held_at_once(world) for world in worlds]
     return Estimate(
         value=peaks[0],
@@ -285,13 +304,18 @@ def _why_none(world: SimulatedWorld) -> str:
     return states[0].cause
 
 
-def _job_forecast(world: SimulatedWorld, index: int, *, timed: bool) -> JobForecast:
-    state = world.view.states[index]
+def _job_forecast(
+    worlds: Sequence[SimulatedWorld], index: int, known: Workload | None
+) -> JobForecast:
+    state = worlds[0].view.states[index]
     if state.status == "infeasible":
         return JobForecast(
             name=state.job.name, group=state.job.group, status="infeasible", reason=state.cause
         )
-    ran = timed and state.started_ns is not None and state.ended_ns is not None
+    times = [_seconds(world.view.states[index]) for world in worlds]
+    took_s = [seconds for seconds in times if seconds is not None]
+    ran = known is not None and times[0] is not None
+    cores = worlds[0].view.machine.usable_cores
     return JobForecast(
         name=state.job.name,
         group=state.job.group,
@@ -299,4 +323,14 @@ def _job_forecast(world: SimulatedWorld, index: int, *, timed: bool) -> JobForec
         reason=state.cause if state.status != "ok" else "",
         start_s=(state.started_ns or 0) / NS_PER_S if ran else None,
         end_s=(state.ended_ns or 0) / NS_PER_S if ran else None,
+        duration=_simulated_seconds(took_s, [_work_as_placed(state, known, cores)])
+        if ran and known is not None
+        else None,
     )
+
+
+def _seconds(state: JobState) -> float | None:
+    """How long the last attempt of a job took; None where there was none."""
+    if state.started_ns is None or state.ended_ns is None:
+        return None
+    return (state.ended_ns - state.started_ns) / NS_PER_S

@@ -169,6 +169,30 @@ def mixed_plan(
     )
 
 
+def apart_plan(mixed: Plan, jobs: Sequence[Job], machine: Machine) -> Plan:
+    """One after another under the policy of a mixed plan: for a list whose pairings lose.
+
+    Args:
+        mixed: The plan that is carried out.
+        jobs: Its jobs.
+        machine: Each gets all of its usable cores, and the threads that it takes by itself.
+    """
+    placements = tuple(
+        placement.model_copy(
+            update={
+                "cores": machine.usable_cores,
+                "threads": job.threads,
+                "most_cores": None,
+                "alone": True,
+            }
+        )
+        for placement, job in zip(mixed.placements, jobs, strict=True)
+    )
+    return mixed.model_copy(
+        update={"mode": "serial", "placements": placements, "reason": _reason("serial", 1)}
+    )
+
+
 def candidates(
     jobs: Sequence[Job],
     machine: Machine,

@@ -7,6 +7,8 @@ from headway.core.plan import Plan
 from headway.core.run import JobResult, Result, outcome_of
 from headway.core.units import show_bytes
 from headway.core.view import JobState, View
+from headway.reports.limits import limited_by
+from headway.reports.oversubscription import oversubscribed
 
 _NS = 1e9
 
@@ -23,6 +25,7 @@ def result_of(
         end=ended_ns / _NS,
         jobs=jobs,
         notes=tuple(dict.fromkeys([*notes, *_run_notes(view)])),
+        limited_by=limited_by(view) if view.unsettled == 0 else "",
     )
 
 
@@ -78,6 +81,9 @@ def _run_notes(view: View) -> list[str]:
             f"would take {cores}): another count may change the last bits of results; threads=N in "
             f"the job file pins it, --keep-threads leaves {THREAD_VARIABLES[0]} alone"
         )
+    crowded = oversubscribed(view)
+    if crowded:
+        notes.append(crowded)
     if view.foreign_cores >= 0.5:
         notes.append(f"others use {view.foreign_cores:.1f} cores of this machine")
     if any(state.job.gpu_memory_bytes and state.job.gpus for state in view.states):

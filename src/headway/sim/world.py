@@ -349,6 +349,7 @@ class SimulatedWorld:
             peak_bytes=state.peak_bytes,
             steps=state.steps,
             step_ns=None if state.step_ns is None else int(state.step_ns),
+            mean_step_ns=None if state.step_ns is None else int(state.step_ns),
             first_step_ns=state.first_step_ns,
             unseen="" if attempt.steps is not None else "steps are not visible",
         )

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.errors import BadFile, UnknownName, UsageError
+from headway.core.job import Jobs
 from headway.core.run import EXIT_CODES, JobResult, Result, Run, outcome_of
 from headway.core.words import FINAL
 from headway.testing.machines import fake_machine
@@ -22,8 +23,7 @@ def made(tmp_path):
         tmp_path / "runs" / "r1",
         plan=plan,
         machine=queue.machine,
-        jobs=queue.jobs,
-        source="jobs.txt",
+        jobs=Jobs(source="jobs.txt", jobs=tuple(queue.jobs)),
     )
     yield run
     run.folder.close()
@@ -53,8 +53,7 @@ def test_no_value_of_the_callers_environment_is_written(tmp_path, monkeypatch):
         tmp_path / "r",
         plan=queue.plan("serial"),
         machine=queue.machine,
-        jobs=queue.jobs,
-        source="x",
+        jobs=Jobs(source="x", jobs=tuple(queue.jobs)),
     )
     run.folder.close()
     assert not [p for p in run.path.rglob("*") if p.is_file() and b"hunter2" in p.read_bytes()]
@@ -64,7 +63,10 @@ def test_a_folder_that_is_there_is_not_taken(made):
     queue = FakeQueue(jobs=fake_jobs(1))
     with pytest.raises(UsageError, match="exists already; choose another --out"):
         Run.create(
-            made.path, plan=queue.plan("serial"), machine=queue.machine, jobs=queue.jobs, source="x"
+            made.path,
+            plan=queue.plan("serial"),
+            machine=queue.machine,
+            jobs=Jobs(source="x", jobs=tuple(queue.jobs)),
         )
 
 
@@ -76,8 +78,7 @@ def test_a_folder_that_cannot_be_made_is_a_usage_error(tmp_path):
             tmp_path / "file" / "r",
             plan=queue.plan("serial"),
             machine=queue.machine,
-            jobs=queue.jobs,
-            source="x",
+            jobs=Jobs(source="x", jobs=tuple(queue.jobs)),
         )
 
 

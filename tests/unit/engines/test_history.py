@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headway.core.errors import BadFile
+from headway.core.job import Jobs
 from headway.core.plan import MODES
 from headway.core.run import Run
 from headway.core.words import Exited, Outcome, Reshare, Retry, Settle, Share, Start, Stop, Tick
@@ -29,7 +30,10 @@ MEASURED = {
 
 def made(path, queue, mode="partitioned"):
     return Run.create(
-        path, plan=queue.plan(mode), machine=queue.machine, jobs=queue.jobs, source="x"
+        path,
+        plan=queue.plan(mode),
+        machine=queue.machine,
+        jobs=Jobs(source="x", jobs=tuple(queue.jobs)),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from headway.core.errors import RunIsLive, UnknownName
 from headway.core.index import MARKER, REMOVED
+from headway.core.job import Jobs
 from headway.core.run import Result, Run
 from headway.engines.local import removal
 from headway.engines.local.attempts import AttemptFolder
@@ -26,8 +27,7 @@ def run(tmp_path):
         tmp_path / "runs" / "r1",
         plan=queue.plan("serial"),
         machine=queue.machine,
-        jobs=queue.jobs,
-        source="jobs.txt",
+        jobs=Jobs(source="jobs.txt", jobs=tuple(queue.jobs)),
     )
     made.folder.replace("journal.jsonl", b"")
     made.write_result(Result(outcome="ok", mode="serial", start=0.0, end=1.0, jobs=()))

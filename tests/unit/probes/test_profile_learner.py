@@ -79,7 +79,9 @@ def at(second):
 
 def test_an_attempt_as_it_is_kept(watched):
     watched.start(0, 0, cores=(1,), threads=1)
-    watched.end(0, 12, steps=100, step_ns=90_000_000, first_step_ns=at(2), cpu_s=9.0, peak_bytes=7)
+    watched.end(
+        0, 12, steps=100, mean_step_ns=90_000_000, first_step_ns=at(2), cpu_s=9.0, peak_bytes=7
+    )
     (row,) = watched.rows()
     assert (row.start_up_s, row.work_s, row.total_s) == (2.0, 10.0, 12.0)
     assert (row.threads, row.cores, row.steps, row.step_s) == (1, 1, 100, 0.09)

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from headway.probes import profiles
-from headway.probes.profiles import PairRatio, ProfileStore, database, key_of
+from headway.probes.profiles import PairRatio, ProfileStore, database, key_of, kind_digest
 from headway.probes.profiles.identity import Identity, machine_digest
 from headway.testing.machines import fake_device, fake_machine
 from headway.testing.profiles import past_attempt
@@ -37,6 +37,10 @@ def impatient(monkeypatch):
 
 def attempt(job=JOB, **changes):
     return past_attempt(job, MACHINE, **changes)
+
+
+def ratio(first, second, value, *, at=1):
+    return PairRatio(first, second, machine_digest(MACHINE), value, at)
 
 
 def duration_of(store, job=JOB, **changes):
@@ -165,31 +169,54 @@ def test_what_is_dropped_is_overwritten(store, folder, monkeypatch):
 @pytest.mark.parametrize("script", ["train.py", "/work/train.py"])
 def test_a_script_can_be_forgotten(store, folder, script):
     other = fake_job("b", command="python other.py")
-    keys = [key_of(job, {}) for job in (JOB, other)]
+    kinds = [kind_digest(job) for job in (JOB, other)]
     store.learn([attempt(), attempt(), attempt(other)])
-    store.learn_pairs([PairRatio(keys[0], keys[1], 0.9, 1), PairRatio(keys[1], keys[1], 0.8, 1)])
+    store.learn_pairs([ratio(kinds[0], kinds[1], 0.9), ratio(kinds[1], kinds[1], 0.8)])
     assert store.forget(script) == 2
     assert not duration_of(store).known
     assert duration_of(store, other).known
-    assert [pair.ratio for pair in store.pair_ratios(keys)] == [0.8]
+    assert [pair.ratio for pair in store.pair_ratios(kinds, MACHINE)] == [0.8]
     assert Identity.of(JOB, {}).key.encode() not in (folder / database.FILE).read_bytes()
 
 
 def test_everything_can_be_forgotten(store, folder):
     store.learn([attempt()])
-    store.learn_pairs([PairRatio("a", "b", 0.9, 1)])
+    store.learn_pairs([ratio("a", "b", 0.9)])
     (folder / database.DAMAGED).write_text("old")
     assert store.forget() == 1
-    assert (store.pair_ratios(["a"]), duration_of(store).known) == ((), False)
+    assert (store.pair_ratios("ab", MACHINE), duration_of(store).known) == ((), False)
     assert sorted(path.name for path in folder.iterdir()) == [database.FILE]
 
 
 def test_pair_ratios_come_back_oldest_first_as_plain_numbers(store, monkeypatch):
     monkeypatch.setattr(database, "KEPT_OF_A_JOB", 2)
-    store.learn_pairs([PairRatio("a", "b", 0.7, 30), PairRatio("b", "a", 1.1, 5)])
-    store.learn_pairs([PairRatio("a", "b", 0.9, 20), PairRatio("a", "b", 0.5, 10)])
-    assert store.pair_ratios(["a"]) == (("a", "b", 0.9, 20), ("a", "b", 0.7, 30))
-    assert store.pair_ratios(["c"]) == ()
+    store.learn_pairs([ratio("a", "b", 0.7, at=30), ratio("b", "a", 1.1, at=5)])
+    store.learn_pairs([ratio("a", "b", 0.9, at=20), ratio("a", "b", 0.5, at=10)])
+    found = store.pair_ratios("ab", MACHINE)
+    assert [(*pair[:2], pair.ratio, pair.measured_ns) for pair in found] == [
+        ("b", "a", 1.1, 5),
+        ("a", "b", 0.9, 20),
+        ("a", "b", 0.7, 30),
+    ]
+    assert store.pair_ratios("a", MACHINE) == ()
+    assert store.pair_ratios("ab", fake_machine(cores=64)) == ()
+
+
+def test_a_file_of_schema_1_keeps_its_attempts_and_can_hold_pairs(folder):
+    with ProfileStore.open(folder) as store:
+        store.learn([attempt()])
+    with sqlite3.connect(folder / database.FILE) as connection:
+        connection.execute("DROP TABLE pairs")
+        connection.execute("CREATE TABLE pairs (first, second, ratio, measured_ns)")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    for _ in range(2):
+        with ProfileStore.open(folder) as store:
+            assert duration_of(store).known
+            assert store.learn_pairs([ratio("a", "b", 0.9)])
+    with ProfileStore.open(folder) as store:
+        assert len(store.pair_ratios("ab", MACHINE)) == 2
+        assert store.notes == ()
 
 
 # --- what is wrong with the file ------------------------------------------------------------------
@@ -198,9 +225,9 @@ def test_pair_ratios_come_back_oldest_first_as_plain_numbers(store, monkeypatch)
 def check_off(store, *, words):
     """Nothing is known, nothing is kept, nothing is raised, and the note says why."""
     assert store.learn([attempt()])  # nothing that could be tried again
-    assert store.learn_pairs([PairRatio("a", "b", 0.9, 1)])
+    assert store.learn_pairs([ratio("a", "b", 0.9)])
     assert not duration_of(store).known
-    assert store.pair_ratios(["a"]) == ()
+    assert store.pair_ratios("ab", MACHINE) == ()
     assert store.forget("train.py") == 0
     (note,) = store.notes
     assert words in note
@@ -254,7 +281,7 @@ def test_a_newer_file_is_refused_by_its_number_and_stays(folder):
     connection.close()
     before = (folder / database.FILE).read_bytes()
     with ProfileStore.open(folder) as store:
-        check_off(store, words="schema 2, written by a newer Headway")
+        check_off(store, words=f"schema {database.SCHEMA + 1}, written by a newer Headway")
     assert (folder / database.FILE).read_bytes() == before
 
 

@@ -137,6 +137,7 @@ class _Steps:
             outcome,
             steps=seen.steps,
             step_ns=seen.median_step_ns,
+            mean_step_ns=seen.mean_step_ns,
             first_step_ns=None if offset_ns is None else seen.first_ns + offset_ns,
         )
 

@@ -5,16 +5,22 @@ never a job, so a line that cannot be written is dropped.
 """
 
 import contextlib
-import json
 import os
 
 from headway.core.errors import HeadwayError
 from headway.core.folder import Folder
-from headway.core.timeline import Header, attempt_spans, span_line
+from headway.core.timeline import (
+    COUNTERS,
+    TIMELINE,
+    Header,
+    Reading,
+    attempt_spans,
+    counter_line,
+    lane_of,
+    span_line,
+)
 from headway.core.view import JobState, View
 
-TIMELINE = "timeline.jsonl"
-COUNTERS = "counters.jsonl"
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -39,15 +45,17 @@ class Records:
             return
         self._next_ns = t + max(900_000_000, (t - self._epoch_ns) // 600)
         lines = [
-            json.dumps({"t": t - self._epoch_ns, "lane": lane, "name": name, "value": value})
-            for state in self._view.running.values()
-            for lane in (f"job/{state.index + 1}",)
-            for name, value in (
-                ("resident_bytes", state.resident_bytes),
-                ("cores", round(state.cores_used, 3)),
-                ("steps", state.steps),
+            counter_line(
+                Reading(t=at_ns - self._epoch_ns, lane=lane_of(index), name=name, value=value)
             )
-            if value is not None
+            for index, state in self._view.running.items()
+            for name, value, at_ns in (
+                ("resident_bytes", state.resident_bytes, t),
+                ("cores", round(state.cores_used, 3), t),
+                # Of steps the last one's end is known: it is exact, whenever somebody looks.
+                ("steps", state.steps, state.last_step_ns),
+            )
+            if value is not None and at_ns is not None
         ]
         if lines:
             _append(self._counters, "\n".join(lines))

@@ -8,7 +8,7 @@ busy, read-only, somebody else's, newer) is a note, never an error: the run goes
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -30,12 +30,22 @@ from headway.probes.profiles.identity import (
     Contents,
     Identity,
     key_of,
+    kind_digest,
     machine_digest,
     script_digest,
 )
 from headway.probes.profiles.recall import Recall, Subject, recall
 
-__all__ = ["Learner", "PairRatio", "PastAttempt", "ProfileStore", "Recall", "key_of"]
+__all__ = [
+    "Learner",
+    "PairRatio",
+    "PastAttempt",
+    "ProfileStore",
+    "Recall",
+    "key_of",
+    "kind_digest",
+    "machine_digest",
+]
 
 Answer = TypeVar("Answer")
 
@@ -149,9 +159,16 @@ class ProfileStore:
         kept = self._ask(lambda d: d.add_attempts(attempts, wait_s=wait_s))
         return kept is not None or self._database is None
 
-    def pair_ratios(self, keys: Iterable[str]) -> tuple[PairRatio, ...]:
-        """The kept ratios whose first job is one of these (see `key_of`), oldest first."""
-        return self._ask(lambda d: tuple(d.pairs_of(keys))) or ()
+    def pair_ratios(self, kinds: Collection[str], machine: Machine) -> tuple[PairRatio, ...]:
+        """The ratios that were measured here of jobs that are all of these kinds, oldest first.
+
+        Args:
+            kinds: As `kind_digest` gives them.
+            machine: Where the jobs would run.
+        """
+        here = machine_digest(machine)
+        found = self._ask(lambda d: tuple(d.pairs_of(kinds))) or ()
+        return tuple(pair for pair in found if pair.machine == here and pair.second in kinds)
 
     def learn_pairs(self, pairs: Sequence[PairRatio], *, wait_s: float = _WAIT_S) -> bool:
         """Keep ratios, in one transaction; False where the file is busy: worth another try."""

@@ -37,11 +37,11 @@ class PastAttempt(Noun):
     """What is kept of one ended attempt: who, when, how it was placed, and what was measured.
 
     `threads` is the count it computed with, `cores` how many cores it was held to (None: not held).
-    `start_up_s` passes before the first step and `work_s` after it; both None where no step was
-    seen. `cores_used` is its average over all its time. `alone_part` is the part of its time
-    without a neighbour of the same run, `foreign_part` the part in which others had no core left
-    for it. `stretch`: it took so many times as long as it would have alone as placed (None: not
-    known).
+    `start_up_s` passes before the first step and `work_s` after it, a mean step takes `step_s`; all
+    None where no step was seen. `cores_used` is its average over all its time. `alone_part` is the
+    part of its time without a neighbour of the same run, `foreign_part` the part in which others
+    had no core left for it. `stretch`: it took so many times as long as it would have alone as
+    placed (None: not known).
     """
 
     key: Digest
@@ -80,6 +80,11 @@ class PastAttempt(Noun):
         """Its time from the first step on, or whole where none was seen; never quite 0."""
         work_s = self.total_s if self.work_s is None else self.work_s
         return max(1e-3, work_s / (self.stretch or 1.0))
+
+    @property
+    def step_alone_s(self) -> float | None:
+        """Seconds a step alone as placed."""
+        return None if self.step_s is None else self.step_s / (self.stretch or 1.0)
 
     @property
     def work_cores(self) -> float | None:
@@ -245,7 +250,7 @@ class Learner:
                 work_s=(t_ns - first_ns) / NS_PER_S if stepped and first_ns else None,
                 total_s=total_s,
                 steps=outcome.steps,
-                step_s=None if outcome.step_ns is None else outcome.step_ns / NS_PER_S,
+                step_s=None if outcome.mean_step_ns is None else outcome.mean_step_ns / NS_PER_S,
                 peak_bytes=outcome.peak_bytes or None,
                 cores_used=None if outcome.cpu_s is None else outcome.cpu_s / total_s,
                 alone_part=1 - self._part(seen, t_ns, self._ended, self._neighbours(t_ns)),

@@ -22,24 +22,29 @@ from headway.probes.profiles.attempts import PastAttempt
 FILE = "profiles.sqlite"
 DAMAGED = "profiles.damaged.sqlite"
 JOURNAL = f"{FILE}-journal"
-SCHEMA = 1
+SCHEMA = 2
 APPLICATION = 0x48647779  # "Hdwy"
 
 KEPT_OF_A_JOB = 50
 KEPT = 20_000
 
 _COLUMNS = tuple(PastAttempt.model_fields)
+_PAIRS = (
+    "CREATE TABLE pairs (first, second, machine, ratio, measured_ns)",
+    "CREATE INDEX pairs_of_two ON pairs (first, second, machine, measured_ns)",
+    "CREATE INDEX pairs_by_age ON pairs (measured_ns)",
+    f"PRAGMA user_version = {SCHEMA}",
+)
 _TABLES = (
     f"CREATE TABLE attempts ({', '.join(_COLUMNS)})",
     "CREATE INDEX attempts_of_a_job ON attempts (key, ended_ns)",
     "CREATE INDEX attempts_of_a_script ON attempts (script, ended_ns)",
     "CREATE INDEX attempts_by_age ON attempts (ended_ns)",
-    "CREATE TABLE pairs (first, second, ratio, measured_ns)",
-    "CREATE INDEX pairs_of_two ON pairs (first, second, measured_ns)",
-    "CREATE INDEX pairs_by_age ON pairs (measured_ns)",
     f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {SCHEMA}",
+    *_PAIRS,
 )
+# Schema 1 had pairs of jobs, whatever the machine, and nothing ever wrote one.
+_FROM_1 = ("DROP TABLE pairs", *_PAIRS)
 _AT_ONCE = 500  # sqlite takes 999 values in one statement, or more
 
 
@@ -47,10 +52,14 @@ Row = tuple[Any, ...]
 
 
 class PairRatio(NamedTuple):
-    """How fast `first` went beside `second`, measured / predicted; both are keys of jobs."""
+    """How fast `first` went beside `second`, measured / predicted; both are kinds of jobs.
+
+    `machine` is the digest of where that was.
+    """
 
     first: str
     second: str
+    machine: str
     ratio: float
     measured_ns: int
 
@@ -111,10 +120,10 @@ class Database:
             self._drop("attempts", "ended_ns", KEPT)
         return True
 
-    def pairs_of(self, keys: Iterable[str]) -> Iterator[PairRatio]:
-        """The ratios whose first job is one of these, oldest first."""
+    def pairs_of(self, kinds: Iterable[str]) -> Iterator[PairRatio]:
+        """The ratios whose first job is of one of these kinds, oldest first."""
         columns = ", ".join(PairRatio._fields)
-        found = self._select(f"SELECT {columns} FROM pairs WHERE first IN", keys)
+        found = self._select(f"SELECT {columns} FROM pairs WHERE first IN", kinds)
         for row in _by_age(found, PairRatio._fields.index("measured_ns")):
             pair = PairRatio(*row)
             if isinstance(pair.ratio, float) and 0 < pair.ratio < 1e6:
@@ -123,9 +132,9 @@ class Database:
     def add_pairs(self, pairs: Sequence[PairRatio], *, wait_s: float) -> bool:
         """Append ratios in one transaction, and drop the oldest beyond what is kept."""
         with self._writing(wait_s):
-            self._connection.executemany("INSERT INTO pairs VALUES (?, ?, ?, ?)", pairs)
-            for first, second in {(pair.first, pair.second) for pair in pairs}:
-                of_two = {"first": first, "second": second}
+            self._connection.executemany("INSERT INTO pairs VALUES (?, ?, ?, ?, ?)", pairs)
+            for first, second, machine in {pair[:3] for pair in pairs}:
+                of_two = {"first": first, "second": second, "machine": machine}
                 self._drop("pairs", "measured_ns", KEPT_OF_A_JOB, of_two)
             self._drop("pairs", "measured_ns", KEPT)
         return True
@@ -133,13 +142,13 @@ class Database:
     def forget(self, *, name: str | None, digest: str | None, wait_s: float) -> int:
         """Delete the attempts of a script by its name or its path's digest, or all; says how many.
 
-        Ratios in which a forgotten job took part go with it.
+        Ratios in which the script took part go with it.
         """
         which = "" if name is None else " WHERE script_name = ? OR script = ?"
         values = () if name is None else (name, digest)
         with self._writing(wait_s):
-            keys = f"(SELECT key FROM attempts{which})"
-            some = "" if name is None else f" WHERE first IN {keys} OR second IN {keys}"
+            kinds = f"(SELECT script FROM attempts{which})"
+            some = "" if name is None else f" WHERE first IN {kinds} OR second IN {kinds}"
             self._connection.execute(f"DELETE FROM pairs{some}", values * 2)
             cursor = self._connection.execute(f"DELETE FROM attempts{which}", values)
         # Only for the file's size: what was deleted is overwritten already.
@@ -154,6 +163,11 @@ class Database:
             with self._writing():
                 if self._marks() == (0, 0) and self._empty():
                     for statement in _TABLES:
+                        self._connection.execute(statement)
+        if self._marks() == (APPLICATION, 1):
+            with self._writing():
+                if self._marks() == (APPLICATION, 1):
+                    for statement in _FROM_1:
                         self._connection.execute(statement)
         application, schema = self._marks()
         if application != APPLICATION or schema < 1:

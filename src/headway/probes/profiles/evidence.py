@@ -107,6 +107,7 @@ class Evidence:
             unit="s",
             origin="measured" if self.exact else "extrapolated",
             source="steps not visible: counted with the work",
+            samples=len(self.timed),
         )
 
     @cached_property
@@ -149,6 +150,7 @@ class Evidence:
         rows = clean or rows
         work = self._estimate(rows, lambda row: row.work_alone_s, "s", TIME)
         assert work is not None  # every attempt has one
+        step = self._estimate(rows, lambda row: row.step_alone_s, "s", TIME)
         cores = [row.work_cores for row in rows if row.work_cores is not None]
         if not clean:
             parts = [min(1.0, max(_LEAST_PART, busy / threads)) for busy in cores] or [_LEAST_PART]
@@ -161,7 +163,13 @@ class Evidence:
                     "source": f"{work.source}; beside others on the same cores",
                 }
             )
-        return Pace(threads=threads, work=work, cores=median(cores) if cores else float(threads))
+            step = None  # of a job that shared its cores nobody knows how it steps alone
+        return Pace(
+            threads=threads,
+            work=work,
+            step=step,
+            cores=median(cores) if cores else float(threads),
+        )
 
     def _estimate(
         self,

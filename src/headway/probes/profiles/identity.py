@@ -53,7 +53,7 @@ class Identity:
         """Who a job is, started with these variables around it."""
         return cls(
             key=key_of(job, environment),
-            script=script_digest(job.script, job.folder),
+            script=kind_digest(job),
             script_name=_plain_name(job.script),
             path=path_of(job),
         )
@@ -90,6 +90,11 @@ def key_of(job: Job, environment: Mapping[str, str]) -> str:
 def script_digest(script: str, folder: str) -> str:
     """The digest of a script's path; a module or a program found on PATH belongs to its folder."""
     return _digest("script", mask(script), "" if posixpath.isabs(script) else folder)
+
+
+def kind_digest(job: Job) -> str:
+    """The digest of what a job is like as a neighbour: of its script, whatever the arguments."""
+    return script_digest(job.script, job.folder)
 
 
 def machine_digest(machine: Machine) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from headway.core.estimate import Estimate, unknown
+from headway.core.estimate import Estimate, total, unknown
 from headway.core.job import Job
 from headway.core.units import NS_PER_S, show_bytes
 from headway.core.workload import Op, Workload
@@ -112,7 +112,7 @@ def _workload(subject: Subject, evidence: Sequence[Evidence], near: Evidence | N
     )
     pace = measured.pace(subject.threads)
     op = op.model_copy(update={"work_ns": round(pace.work.value * NS_PER_S), "cores": pace.cores})
-    return measured.model_copy(update={"ops": (op,), "duration": _sum(start_up, pace.work)})
+    return measured.model_copy(update={"ops": (op,), "duration": total([pace.work, start_up])})
 
 
 def _peak(evidence: Sequence[Evidence]) -> Estimate:
@@ -133,17 +133,6 @@ def _peak(evidence: Sequence[Evidence]) -> Estimate:
     how = "ran out of memory" if ran_out == held else "was ended"
     source = f"{how} at {show_bytes(held)}, never seen to its end"
     return unknown("bytes", source=source).model_copy(update={"low": float(held)})
-
-
-def _sum(start_up: Estimate, work: Estimate) -> Estimate:
-    """Both together; added bound by bound, as if what slows one slowed the other."""
-    return work.model_copy(
-        update={
-            "value": start_up.value + work.value,
-            "low": start_up.low + work.low,
-            "high": start_up.high + work.high,
-        }
-    )
 
 
 def _first(
