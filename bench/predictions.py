@@ -37,6 +37,7 @@ from _common import ROOT, headway, keep, warn_of_others
 from headway import front
 from headway.core import jobfile
 from headway.core.job import Job
+from headway.core.machine import Machine
 from headway.planning import Planned, plan_of, score
 from headway.probes.profiles import ProfileStore
 
@@ -116,14 +117,12 @@ class Sweep:
             raise SystemExit(f"headway run ended with {done.returncode}")
         return json.loads((folder / "result.json").read_text())
 
-    def planned(self) -> Planned:
-        """The list as `headway plan` would plan it now."""
-        with ProfileStore.open(self._state / "headway") as store:
-            return plan_of(self.jobs, front.detect(), store=store, environment=self._environment)
-
     def round(self) -> Round:
-        planned = self.planned()
-        spans = spans_of(self.jobs, planned)
+        """Plan the list as `headway plan` would now, and run that plan."""
+        machine = front.detect()
+        with ProfileStore.open(self._state / "headway") as store:
+            planned = plan_of(self.jobs, machine, store=store, environment=self._environment)
+        spans = spans_of(self.jobs, planned, machine)
         path = self._place / f"plan-{self._runs}.json"
         path.write_text(planned.plan.to_json())
         result = self.run("--plan", path)
@@ -157,13 +156,13 @@ def scaled(text: str, scale: float) -> str:
     )
 
 
-def spans_of(jobs: Sequence[Job], planned: Planned) -> list[list[float]]:
+def spans_of(jobs: Sequence[Job], planned: Planned, machine: Machine) -> list[list[float]]:
     """Of each job the seconds that it takes as placed, all jobs at their value, low, and high.
 
     Raises:
         SystemExit: How long a job takes is not known.
     """
-    chosen, machine = planned.choice.chosen, front.detect()
+    chosen = planned.choice.chosen
     if not chosen.makespan.known:
         raise SystemExit(f"nothing is predicted: {chosen.makespan.source}")
     forecasts = [chosen]
