@@ -72,9 +72,7 @@ SWEEPS = {
         alone=Work("wide", 105),
         least_worth=1.6,
     ),
-    "c": Sweep(
-        "four LSTMs of equal length", 4 * (LSTM,), (Bar(0.95, SERIAL), NO_LOSS), alone=LSTM
-    ),
+    "c": Sweep("four LSTMs of equal length", 4 * (LSTM,), (Bar(0.95, SERIAL), NO_LOSS), alone=LSTM),
     "d": Sweep(
         "four loader-bound jobs",
         4 * (Work("loader", 450),),

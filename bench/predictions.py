@@ -6,8 +6,8 @@
     python bench/predictions.py --quick         with a fiftieth of the steps; figures are not kept
 
 A profile store of its own begins empty. `headway run` fills it; then, in each round, the list is
-planned, the forecast of the chosen plan kept, and the plan run with `headway run --plan`. Nothing is
-forgotten between rounds: each is predicted from all that was run before it.
+planned, the forecast of the chosen plan kept, and the plan run with `headway run --plan`. Nothing
+is forgotten between rounds: each is predicted from all that was run before it.
 
 A job's predicted time is that of its span in the simulated list, threads, cores and neighbours as
 planned; its bounds hold that of the list with every job at its low bound, its value and its high

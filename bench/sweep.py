@@ -12,8 +12,8 @@
 
 A round runs each arm once, in an order that changes from round to round: `headway run` as it comes
 (auto) twice, which gives the noise (A/A), and with `--mode serial`, partitioned and shared. Serial
-leaves jobs the threads that they take by themselves. The first round ends with `xargs -P2`, likewise
-without a thread count, which is stopped at 2.7 times the slowest of auto and partitioned so far, and
+leaves jobs the threads that they take by themselves. The first round ends with `xargs -P2`, without
+a thread count too, which is stopped at 2.7 times the slowest of auto and partitioned so far, and
 with `--mode naive`, stopped at three times serial: a ratio to what was stopped reads "at most".
 `--every` runs these two in every round. Ratios are of makespans (the whole command) within a round.
 Start-up (imports) and steps of the jobs are shown apart, from what the jobs print themselves.
@@ -212,8 +212,10 @@ def show(name: str, result: dict[str, Any]) -> None:
     show_known(result)
     for what, ratio in result["ratios"].items():
         label = what.replace("again", "auto (A/A)")
-        at_most = "at most " if result["arms"][what.split(" / ")[1]]["stopped"] else ""
-        print(f"{label}: {at_most}{in_words(ratio)}")
+        other = result["arms"][what.split(" / ")[1]]
+        at_most = "at most " if other["stopped"] else ""
+        broken = ", but not all its jobs ended well" if other["troubles"] and not at_most else ""
+        print(f"{label}: {at_most}{in_words(ratio)}{broken}")
     for what, state in result["verdicts"].items():
         print(f"{what}: {state}")
 

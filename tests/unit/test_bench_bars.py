@@ -30,7 +30,7 @@ def outcome(arm, makespan_s, *, ok=True, oom_kills=0, plan=""):
 
 
 def rounds_of(**makespans_s):
-    """Rounds from a list of times by arm; an arm with fewer times runs in the first rounds alone."""
+    """Rounds from the times of each arm; one with fewer times runs in the first rounds alone."""
     longest = max(map(len, makespans_s.values()))
     return [
         {arm: outcome(arm, times[n]) for arm, times in makespans_s.items() if n < len(times)}

@@ -8,13 +8,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import predictions
-from predictions import Check, Round
-
 from headway.planning import plan_of
 from headway.probes.profiles import ProfileStore
 from headway.testing.machines import fake_machine
 from headway.testing.profiles import past_attempt
 from headway.testing.queues import fake_jobs
+from predictions import Check, Round
 
 
 def check(value_s, actual_s, *, low_s=None, high_s=None):
@@ -61,7 +60,7 @@ def test_makespans_are_judged_over_the_rounds():
 def test_a_job_is_predicted_as_placed_and_with_bounds(tmp_path):
     jobs, machine = fake_jobs(4), fake_machine(cores=2)
     with ProfileStore.open(tmp_path / "headway") as store:
-        store.learn([past_attempt(job, machine) for job in jobs])
+        store.learn([past_attempt(job, machine, peak_bytes=2**27) for job in jobs])
         planned = plan_of(jobs, machine, store=store, environment={})
     for value_s, low_s, high_s in predictions.spans_of(jobs, planned, machine):
         assert value_s == pytest.approx(10.0)
