@@ -3,7 +3,6 @@
 Only times of one round are divided by each other. An arm that runs in one round alone has one pair.
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,7 +37,9 @@ class Bar:
     def judge(self, rounds: Sequence[Round]) -> str:
         """Whether it is met, and by how much where that is not the ratio of two named arms."""
         several = len(self.against) > 1
-        other = best_of(rounds, self.against) if several else self.against[0]
+        other: str | None = self.against[0]
+        if several:
+            other = best_of(rounds, self.against, beside=self.arm)
         if other is None:
             return "not judged: none of the others ended well"
         pairs = together(rounds, self.arm, other)
@@ -46,7 +47,10 @@ class Bar:
             return "not judged: an arm did not run"
         ratio = _counted(pairs)
         state = verdict(ratio, ratio_of(rounds, "auto", "again"), self.most)
-        return f"{state}: {ratio['median']:.3f} times {other}" if several else state
+        if not several:
+            return state
+        once = "" if len(pairs) == len(rounds) else f", in {len(pairs)} of {len(rounds)} rounds"
+        return f"{state}: {ratio['median']:.3f} times {other}{once}"
 
 
 def makespans(rounds: Sequence[Round], arm: str) -> list[float]:
@@ -64,18 +68,18 @@ def ratio_of(rounds: Sequence[Round], arm: str, other: str) -> dict[str, float]:
     return paired([one.makespan_s for one in ours], [one.makespan_s for one in theirs])
 
 
-def best_of(rounds: Sequence[Round], arms: Sequence[str]) -> str | None:
-    """The arm with the shortest median makespan, of those that ended well in every round.
+def best_of(rounds: Sequence[Round], arms: Sequence[str], *, beside: str = "auto") -> str | None:
+    """The fastest arm of those that ended well in every round: by its median ratio to `beside`.
 
     The best of each round would not do: the least of several noisy times is shorter than any arm
-    takes, by chance alone.
+    takes, by chance alone. Nor would medians of times, where an arm did not run in every round.
     """
-    able = [
-        arm
-        for arm in arms
-        if makespans(rounds, arm) and all(found[arm].sound for found in rounds if arm in found)
-    ]
-    return min(able, key=lambda arm: statistics.median(makespans(rounds, arm)), default=None)
+    able = {}
+    for arm in arms:
+        ran = [found[arm] for found in rounds if arm in found]
+        if ran and all(one.sound for one in ran):
+            able[arm] = ratio_of(rounds, arm, beside)["median"]
+    return min(able, key=lambda arm: able[arm], default=None)
 
 
 def _counted(pairs: Sequence[tuple[Outcome, Outcome]]) -> dict[str, float]:

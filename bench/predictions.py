@@ -111,10 +111,10 @@ class Sweep:
         folder = self._place / f"run-{self._runs}"
         words = ("run", self.list, "--out", folder, "--no-progress", *options)
         done = subprocess.run(
-            headway(*words), cwd=ROOT, env=self._environment, stdout=subprocess.DEVNULL
+            headway(*words), cwd=ROOT, env=self._environment, capture_output=True, text=True
         )
         if done.returncode not in (0, 1):
-            raise SystemExit(f"headway run ended with {done.returncode}")
+            raise SystemExit(f"headway run ended with {done.returncode}:\n{done.stderr}")
         return json.loads((folder / "result.json").read_text())
 
     def round(self) -> Round:

@@ -196,6 +196,7 @@ def arm_figures(rounds: Sequence[Round], arm: str) -> dict[str, Any]:
         "modes": sorted({one.mode for one in found if one.mode}),
         "stopped": sum(one.capped for one in found),
         "troubles": sorted({words for one in found for words in troubles(one)}),
+        "oom_kills": sum(one.oom_kills for one in found),
         "part_done": statistics.median(one.part_done for one in found),
         "job_start_up_s": median_or_none(start_up_s),
         "job_steps_s": median_or_none(steps_s),
@@ -207,7 +208,7 @@ def show(name: str, result: dict[str, Any]) -> None:
     print(f"\nsweep {name}, {result['title']}; medians")
     print(f"{'':14}{'makespan':>10}{'start-up':>10}{'steps':>8}   of a job")
     for arm, found in result["arms"].items():
-        print(line_of(arm, found))
+        print(line_of(arm, found, rounds=len(result["rounds"])))
     print()
     show_known(result)
     for what, ratio in result["ratios"].items():
@@ -220,15 +221,16 @@ def show(name: str, result: dict[str, Any]) -> None:
         print(f"{what}: {state}")
 
 
-def line_of(arm: str, found: dict[str, Any]) -> str:
+def line_of(arm: str, found: dict[str, Any], *, rounds: int) -> str:
     title = "auto, A/A" if arm == "again" else arm
     times = (found["makespan_s"], found["job_start_up_s"], found["job_steps_s"])
     shown = [f"{value:.1f} s" if value is not None else "-" for value in times]
     words = [mode for mode in found["modes"] if mode != arm and arm not in THREADS_ALONE]
-    words += ["once"] if found["runs"] == 1 else []
+    words += [f"in {found['runs']} of {rounds} rounds"] if found["runs"] < rounds else []
     if found["stopped"]:
         words.append(f"stopped in {found['stopped']} rounds, {found['part_done']:.0%} done")
     words += found["troubles"]
+    words += [f"{found['oom_kills']} out of memory"] if found["oom_kills"] else []
     return f"{title:16}{shown[0]:>8}{shown[1]:>10}{shown[2]:>8}   {', '.join(words)}".rstrip()
 
 

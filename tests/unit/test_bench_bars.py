@@ -49,6 +49,8 @@ def test_only_times_of_one_round_are_divided():
     assert _bars.ratio_of(rounds, "auto", "serial")["median"] == 0.5
     once = _bars.ratio_of(rounds, "auto", "naive")
     assert (once["median"], once["count"]) == (0.25, 1)
+    told = _bars.Bar(0.85, ("serial", "naive")).judge(rounds)
+    assert told == "met: 0.250 times naive, in 1 of 2 rounds"
 
 
 def test_the_best_mode_is_the_best_over_all_rounds_and_not_of_each():
@@ -66,6 +68,14 @@ def test_a_mode_that_failed_in_one_round_is_not_the_best(trouble):
     rounds[1]["shared"] = outcome("shared", 5.0, **trouble)
     assert _bars.best_of(rounds, _bars.FIXED) == "serial"
     assert _bars.best_of(rounds, ("shared",)) is None
+
+
+def test_a_mode_that_ran_once_is_compared_within_its_round():
+    # The machine was three times as fast in the first round.
+    rounds = rounds_of(
+        auto=[3.0, 9.0, 9.0], again=[3.0, 9.0, 9.0], serial=[4.0, 12.0, 12.0], naive=[5.0]
+    )
+    assert _bars.best_of(rounds, _bars.FIXED) == "serial"
 
 
 def test_a_bar_is_missed_by_what_is_beyond_the_noise():
