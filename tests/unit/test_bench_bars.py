@@ -49,8 +49,9 @@ def test_only_times_of_one_round_are_divided():
     assert _bars.ratio_of(rounds, "auto", "serial")["median"] == 0.5
     once = _bars.ratio_of(rounds, "auto", "naive")
     assert (once["median"], once["count"]) == (0.25, 1)
+    rounds[0]["naive"] = outcome("naive", 1.25)
     told = _bars.Bar(0.85, ("serial", "naive")).judge(rounds)
-    assert told == "met: 0.250 times naive, in 1 of 2 rounds"
+    assert told == "met: 0.800 times naive, in 1 of 2 rounds"
 
 
 def test_the_best_mode_is_the_best_over_all_rounds_and_not_of_each():
