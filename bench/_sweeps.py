@@ -50,10 +50,11 @@ class Sweep:
 
 
 SERIAL = ("serial",)
-SMALL = Work("mlp", 15500)
-LSTM = Work("lstm", 1350)
+SMALL = Work("mlp", 30000)
+LSTM = Work("lstm", 4000)
 NO_LOSS = Bar(1.05, FIXED)
-# Steps are counted for 10 s and more of them in the faster of one and two threads.
+# Steps are counted for 10 s and more of them in the faster of one and two threads, on the fastest
+# machine so far.
 SWEEPS = {
     "a": Sweep(
         "six small perceptrons",
@@ -67,9 +68,9 @@ SWEEPS = {
     ),
     "b": Sweep(
         "a wide job among four small ones",
-        (SMALL, Work("wide", 210), *3 * (SMALL,)),
+        (SMALL, Work("wide", 400), *3 * (SMALL,)),
         (Bar(0.85, SERIAL), NO_LOSS),
-        alone=Work("wide", 105),
+        alone=Work("wide", 200),
         least_worth=1.6,
     ),
     "c": Sweep("four LSTMs of equal length", 4 * (LSTM,), (Bar(0.95, SERIAL), NO_LOSS), alone=LSTM),
@@ -80,7 +81,7 @@ SWEEPS = {
     ),
     "e": Sweep(
         "six jobs under 2 GB: two of 950 MiB and four of 650",
-        2 * (Work("memory", 125, 950), *2 * (Work("memory", 178, 650),)),
+        2 * (Work("memory", 200, 950), *2 * (Work("memory", 315, 650),)),
         (Bar(1.1, FIXED), NO_LOSS, Bar(1.0, SERIAL, arm="partitioned")),
         limit_bytes=2_000_000_000,
     ),

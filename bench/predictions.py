@@ -1,18 +1,15 @@
 """How well a warm forecast holds: the sweep of the examples, predicted and then run.
 
-    python bench/predictions.py                 run once to learn, then predicted and run
-    python bench/predictions.py --before 2      run twice to learn
-    python bench/predictions.py --rounds 5      predicted and run five times
+    python bench/predictions.py                 one run to learn from, one to judge
+    python bench/predictions.py --before 2      two runs to learn from
+    python bench/predictions.py --rounds 5      five runs to judge
     python bench/predictions.py --quick         with a fiftieth of the steps; figures are not kept
 
-A profile store of its own begins empty. `headway run` fills it; then, in each round, the list is
-planned, the forecast of the chosen plan kept, and the plan run with `headway run --plan`. Nothing
-is forgotten between rounds: each is predicted from all that was run before it.
+A profile store of its own begins empty. `headway run` fills it; each round is one more such run,
+planned and predicted from all that was run before it. `result.json` has what was predicted when the
+run began, of each job as it was placed and of the whole run, beside what was measured.
 
-A job's predicted time is that of its span in the simulated list, threads, cores and neighbours as
-planned; its bounds hold that of the list with every job at its low bound, its value and its high
-bound. Measured is the time from its start to its end, and of the makespan that of the whole run. An
-error is the difference as a part of what was measured.
+An error is the difference as a part of what was measured.
 
 Bars: 80% of the jobs inside their bounds, the makespan inside its own in 80% of the rounds, and a
 job's median error 10%. Exit code 1 where one is missed.
@@ -34,12 +31,6 @@ from typing import Any
 
 from _arms import plain_environment
 from _common import ROOT, headway, keep, warn_of_others
-from headway import front
-from headway.core import jobfile
-from headway.core.job import Job
-from headway.core.machine import Machine
-from headway.planning import Planned, plan_of, score
-from headway.probes.profiles import ProfileStore
 
 EXAMPLES = ROOT / "examples" / "sweep.txt"
 INSIDE, ERROR = 0.8, 0.1
@@ -95,54 +86,22 @@ class Sweep:
         self._runs = 0
         self.list = place / "jobs.txt"
         self.list.write_text(scaled(EXAMPLES.read_text(), scale))
-        self._state = place / "state"
         self._environment = plain_environment() | {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "XDG_STATE_HOME": str(self._state),
+            "XDG_STATE_HOME": str(place / "state"),
         }
 
-    @property
-    def jobs(self) -> Sequence[Job]:
-        return jobfile.read(self.list, folder=str(ROOT)).jobs
-
-    def run(self, *options: str | Path) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """What `result.json` says of one more run."""
         self._runs += 1
         folder = self._place / f"run-{self._runs}"
-        words = ("run", self.list, "--out", folder, "--no-progress", *options)
+        words = ("run", self.list, "--out", folder, "--no-progress")
         done = subprocess.run(
             headway(*words), cwd=ROOT, env=self._environment, capture_output=True, text=True
         )
         if done.returncode not in (0, 1):
             raise SystemExit(f"headway run ended with {done.returncode}:\n{done.stderr}")
         return json.loads((folder / "result.json").read_text())
-
-    def round(self) -> Round:
-        """Plan the list as `headway plan` would now, and run that plan."""
-        machine = front.detect()
-        with ProfileStore.open(self._state / "headway") as store:
-            planned = plan_of(self.jobs, machine, store=store, environment=self._environment)
-        spans = spans_of(self.jobs, planned, machine)
-        path = self._place / f"plan-{self._runs}.json"
-        path.write_text(planned.plan.to_json())
-        result = self.run("--plan", path)
-        makespan = planned.choice.chosen.makespan
-        bounds_s = (makespan.low, makespan.value, makespan.high)
-        ok = result["outcome"] == "ok"
-        return Round(
-            mode=planned.plan.mode,
-            makespan=Check("makespan", *bounds_s, result["end"] - result["start"] if ok else None),
-            jobs=tuple(
-                Check(
-                    job["name"],
-                    min(span_s),
-                    span_s[0],
-                    max(span_s),
-                    job["end"] - job["start"] if job["status"] == "ok" else None,
-                )
-                for job, span_s in zip(result["jobs"], spans, strict=True)
-            ),
-        )
 
 
 def scaled(text: str, scale: float) -> str:
@@ -156,23 +115,31 @@ def scaled(text: str, scale: float) -> str:
     )
 
 
-def spans_of(jobs: Sequence[Job], planned: Planned, machine: Machine) -> list[list[float]]:
-    """Of each job the seconds that it takes as placed, all jobs at their value, low, and high.
+def judged(result: dict[str, Any]) -> Round:
+    """What a run's `result.json` says was predicted, beside what it says was measured.
 
     Raises:
-        SystemExit: How long a job takes is not known.
+        SystemExit: Nothing was predicted of the run, or of a job.
     """
-    chosen = planned.choice.chosen
-    if not chosen.makespan.known:
-        raise SystemExit(f"nothing is predicted: {chosen.makespan.source}")
-    forecasts = [chosen]
-    for bound in ("low", "high"):
-        workloads = [workload.exactly(bound) for workload in planned.recall.workloads]
-        forecasts.append(score(chosen.plan, jobs, workloads, machine))
-    return [
-        [job.end_s - job.start_s for job in found]
-        for found in zip(*(forecast.jobs for forecast in forecasts), strict=True)
-    ]
+    took_s = result["end"] - result["start"] if result["outcome"] == "ok" else None
+    return Round(
+        mode=result["mode"],
+        makespan=_check("makespan", result["predicted"], took_s),
+        jobs=tuple(
+            _check(
+                job["name"],
+                job["predicted"],
+                job["end"] - job["start"] if job["status"] == "ok" else None,
+            )
+            for job in result["jobs"]
+        ),
+    )
+
+
+def _check(name: str, predicted: dict[str, Any] | None, actual_s: float | None) -> Check:
+    if predicted is None:
+        raise SystemExit(f"{name}: nothing was predicted")
+    return Check(name, predicted["low"], predicted["value"], predicted["high"], actual_s)
 
 
 def figures(rounds: Sequence[Round]) -> dict[str, Any]:
@@ -272,7 +239,7 @@ def main() -> int:
         sweep = Sweep(place, QUICK if arguments.quick else 1.0)
         for _ in range(arguments.before):
             sweep.run()
-        rounds = [sweep.round() for _ in range(arguments.rounds)]
+        rounds = [judged(sweep.run()) for _ in range(arguments.rounds)]
     finally:
         shutil.rmtree(place, ignore_errors=True)
     result = {"before": arguments.before, **figures(rounds)}

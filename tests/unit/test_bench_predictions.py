@@ -8,11 +8,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import predictions
-from headway.planning import plan_of
-from headway.probes.profiles import ProfileStore
-from headway.testing.machines import fake_machine
-from headway.testing.profiles import past_attempt
-from headway.testing.queues import fake_jobs
 from predictions import Check, Round
 
 
@@ -57,19 +52,32 @@ def test_makespans_are_judged_over_the_rounds():
     assert "MISSED" in verdicts(good, good, bad)
 
 
-def test_a_job_is_predicted_as_placed_and_with_bounds(tmp_path):
-    jobs, machine = fake_jobs(4), fake_machine(cores=2)
-    with ProfileStore.open(tmp_path / "headway") as store:
-        store.learn([past_attempt(job, machine, peak_bytes=2**27) for job in jobs])
-        planned = plan_of(jobs, machine, store=store, environment={})
-    for value_s, low_s, high_s in predictions.spans_of(jobs, planned, machine):
-        assert value_s == pytest.approx(10.0)
-        assert low_s < value_s < high_s
+def job_result(**changes):
+    predicted = {"low": 8.0, "value": 10.0, "high": 12.0}
+    ended = {"name": "a", "status": "ok", "start": 100.0, "end": 109.0, "predicted": predicted}
+    return ended | changes
 
 
-def test_nothing_is_predicted_of_jobs_that_never_ran(tmp_path):
-    jobs, machine = fake_jobs(2), fake_machine(cores=2)
-    with ProfileStore.open(tmp_path / "headway") as store:
-        planned = plan_of(jobs, machine, store=store, environment={})
-    with pytest.raises(SystemExit, match="never measured"):
-        predictions.spans_of(jobs, planned, machine)
+def result(*jobs):
+    makespan = {"low": 15.0, "value": 20.0, "high": 25.0}
+    outcome = "ok" if all(job["status"] == "ok" for job in jobs) else "failed"
+    times = {"start": 100.0, "end": 130.0, "predicted": makespan}
+    return times | {"outcome": outcome, "mode": "mixed", "jobs": list(jobs)}
+
+
+def test_what_a_run_predicted_is_set_beside_what_it_took():
+    judged = predictions.judged(result(job_result(), job_result(end=113.0)))
+    assert [job.inside for job in judged.jobs] == [True, False]
+    assert (judged.makespan.value_s, judged.makespan.actual_s) == (20.0, 30.0)
+    assert not judged.makespan.inside
+
+
+def test_of_a_run_with_a_failed_job_the_makespan_is_outside_too():
+    judged = predictions.judged(result(job_result(), job_result(status="failed")))
+    assert judged.jobs[1].actual_s is None
+    assert judged.makespan.actual_s is None
+
+
+def test_a_run_that_predicts_nothing_is_no_round():
+    with pytest.raises(SystemExit, match="a: nothing was predicted"):
+        predictions.judged(result(job_result(predicted=None)))
