@@ -23,7 +23,7 @@ help:
 	@echo 'make check              lint, types, contracts and docs; each is a target of its own'
 	@echo 'make laws               run the laws alone (hypothesis)'
 	@echo 'make bench              run every bench'
-	@echo 'make bench-sweep        run one sweep of the bench, SWEEP=a (the first) or another'
+	@echo 'make bench-sweep        run one sweep of the bench: SWEEP=a (the first) to f'
 	@echo 'make soak               inject every fault many times (COUNT=3: three of each)'
 	@echo 'make clean-venv         remove .venv'
 
@@ -69,8 +69,8 @@ docs: $(READY)
 	python tools/check_docs.py
 
 bench: $(READY)
-	@for bench in agent.py bits.py footprint.py simulator.py starts.py "sweep.py --sweep a" "sweep.py --sweep b" \
-		"sweep.py --sweep c"; do \
+	@for bench in agent.py bits.py footprint.py simulator.py starts.py predictions.py \
+		$(foreach sweep,a b c d e f,"sweep.py --sweep $(sweep)"); do \
 		echo "$$bench"; python bench/$$bench || exit 1; \
 	done
 

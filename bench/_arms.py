@@ -1,6 +1,7 @@
 """One arm of a sweep: a list of jobs run in one of the ways there are, and what came of it."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from _common import ROOT, environment, headway
 
@@ -23,10 +24,36 @@ from headway.core.environment import THREAD_VARIABLES
 from headway.system.hierarchies import discover_hierarchies
 
 TRAIN = ROOT / "bench" / "jobs" / "train.py"
+LEAST_STEPS = 5  # of a job, however small the scale
 STOP_S = 60.0  # Headway gives its jobs 10 s between SIGTERM and SIGKILL
-HEADWAY_MODES = {"partitioned": 2, "again": 2, "shared": 2, "serial": 1, "naive": 0}
-"""The modes by arm name, with how many jobs run at once on two cores; 0: all. "again" is
-partitioned once more, the A/A arm."""
+THREADS_ALONE = {"alone-1": 1, "alone-2": 2}
+"""The arms that run jobs one after another with a stated thread count, and that count."""
+_MODES = {"again": "auto", **dict.fromkeys(THREADS_ALONE, "serial")}
+"""The modes of the arms that are not called like theirs. "again" is auto once more, the A/A arm."""
+
+
+class Work(NamedTuple):
+    """What a job of a sweep is to do: arguments of bench/jobs/train.py.
+
+    `memory_mb` is the peak in MiB, for kind memory.
+    """
+
+    kind: str
+    steps: int
+    memory_mb: int = 0
+
+    def scaled(self, scale: float) -> "Work":
+        return self._replace(steps=max(LEAST_STEPS, round(self.steps * scale)))
+
+    def command(self, seed: int) -> str:
+        words = [sys.executable, TRAIN, "--kind", self.kind, "--steps", self.steps, "--seed", seed]
+        if self.memory_mb:
+            words += ["--memory-mb", self.memory_mb]
+        return " ".join(map(str, words))
+
+
+def commands_of(jobs: Sequence[Work]) -> list[str]:
+    return [job.command(seed) for seed, job in enumerate(jobs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +64,16 @@ class Outcome:
         arm: Its name.
         makespan_s: Wall time of the whole command, or of what was seen of it before the cap.
         capped: Whether it was stopped because it took too long.
-        start_up_s: Of each job that finished, from its own output.
+        start_up_s: Of each job that finished, from its own output, in the order of the list (xargs:
+            in the order in which they ended).
         steps_s: Likewise: all steps but the first.
         statuses: How many jobs ended in which way.
         oom_kills: Attempts that ended out of memory, retried ones included.
         gave_way: Attempts that were stopped before memory ran out, and ran again.
-        part_done: Of all steps, those made before the arm was stopped; 1 where it was not.
+        part_done: The part of its steps that a job had made when the arm was stopped, in the mean
+            over its jobs; 1 where it was not.
+        mode: The mode of the plan that was carried out; "" for xargs.
+        plan: A digest of that plan without its reason: equal plans do the same.
 
     """
 
@@ -55,6 +86,18 @@ class Outcome:
     oom_kills: int
     gave_way: int
     part_done: float
+    mode: str = ""
+    plan: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether all jobs ended well, at the first attempt as far as memory goes."""
+        return not self.capped and set(self.statuses) == {"ok"} and self.oom_kills == 0
+
+    @property
+    def jobs_s(self) -> list[float]:
+        """Seconds of each job that finished, from the start of its process to its last step."""
+        return [sum(times) for times in zip(self.start_up_s, self.steps_s, strict=True)]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,27 +109,34 @@ def plain_environment() -> dict[str, str]:
 
 
 def run_arm(
-    arm: str, commands: Sequence[str], *, cap_s: float | None = None, group: Path | None = None
+    arm: str,
+    commands: Sequence[str],
+    *,
+    cap_s: float | None = None,
+    group: Path | None = None,
+    state: Path | None = None,
 ) -> Outcome:
     """Run the commands once in the way that the arm's name says.
 
     Args:
-        arm: A mode of `headway run`, "again", or "xargs".
+        arm: A mode of `headway run`, "again", "xargs", or a name of THREADS_ALONE.
         commands: One shell command a job.
         cap_s: Seconds after which all of it is killed.
         group: A control group that the command and its jobs run in.
+        state: $XDG_STATE_HOME, with what was learnt before; a fresh one where not said, so that
+            nothing learnt in an arm tells the next.
     """
     place = Path(tempfile.mkdtemp(prefix="headway-sweep-"))
     try:
         jobs, run, output = place / "jobs.txt", place / "run", place / "output"
-        jobs.write_text("".join(f"{command}\n" for command in commands))
+        prefix = f"[threads={THREADS_ALONE[arm]}] " if arm in THREADS_ALONE else ""
+        jobs.write_text("".join(f"{prefix}{command}\n" for command in commands))
         if arm == "xargs":
             command = ["xargs", "-P2", "-d", "\\n", "-n1", "-a", str(jobs), "sh", "-c"]
         else:
-            mode = "partitioned" if arm == "again" else arm
-            words = ("run", jobs, "--mode", mode, "--out", run, "--no-progress")
+            words = ("run", jobs, "--mode", _MODES.get(arm, arm), "--out", run, "--no-progress")
             command = headway(*words)
-        makespan_s, capped = _timed(command, output, cap_s, group, state=place)
+        makespan_s, capped = _timed(command, output, cap_s, group, state=state or place)
         return _outcome(arm, makespan_s, capped, run, output, len(commands))
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -103,7 +153,6 @@ def _timed(
         begin_s = time.perf_counter()
         process = subprocess.Popen(
             command,
-            # Nothing learnt in an arm tells the next.
             env=plain_environment() | {"XDG_STATE_HOME": str(state)},
             stdout=file,
             stderr=subprocess.DEVNULL,
@@ -143,10 +192,12 @@ def _outcome(
     if arm == "xargs":
         printed = _printed(output)
         oom_kills = gave_way = 0
+        mode = plan = ""
     else:
         logs = (sorted(job.iterdir()) for job in sorted(run.glob("jobs/*")))
         printed = [line for log in logs if log for line in _printed(log[-1] / "stdout")]
         oom_kills, gave_way = _memory_troubles(run)
+        mode, plan = _plan(run)
     ended = [figures for figures in printed if "steps_s" in figures]
     if arm == "xargs":
         statuses = {"ok": len(ended)}
@@ -154,7 +205,6 @@ def _outcome(
             statuses["stopped" if capped else "failed"] = count - len(ended)
     else:
         statuses = _statuses(run)
-    # The jobs of a sweep that has an arm with a cap have equal numbers of steps.
     parts = [figures.get("steps_done", figures["steps"]) / figures["steps"] for figures in printed]
     return Outcome(
         arm=arm,
@@ -166,6 +216,8 @@ def _outcome(
         oom_kills=oom_kills,
         gave_way=gave_way,
         part_done=round(sum(parts) / count, 3) if capped else 1.0,
+        mode=mode,
+        plan=plan,
     )
 
 
@@ -187,6 +239,17 @@ def _statuses(run: Path) -> dict[str, int]:
     for job in jobs:
         found[job["status"]] = found.get(job["status"], 0) + 1
     return found
+
+
+def _plan(run: Path) -> tuple[str, str]:
+    """The mode of a run's plan, and a digest of what it does, whatever the reason for it."""
+    try:
+        plan = json.loads((run / "plan.json").read_text())
+    except FileNotFoundError:
+        return "", ""
+    del plan["reason"]
+    words = json.dumps(plan, sort_keys=True).encode()
+    return plan["mode"], hashlib.blake2b(words, digest_size=8).hexdigest()
 
 
 def _memory_troubles(run: Path) -> tuple[int, int]:
@@ -217,8 +280,8 @@ def memory_group(limit_bytes: int) -> Iterator[Path]:
     ]
     if not places or not os.access(places[0], os.W_OK):
         raise SystemExit(
-            "sweep c needs a writable cgroup v1 memory hierarchy (root, kernel with v1): the "
-            "limit around Headway is made there; sweeps a and b run anywhere"
+            "sweep e needs a writable cgroup v1 memory hierarchy (root, kernel with v1): the "
+            "limit around Headway is made there; the other sweeps run anywhere"
         )
     folder = places[0] / f"headway-bench-{os.getpid()}"
     folder.mkdir()
