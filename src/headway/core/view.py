@@ -252,7 +252,9 @@ class View:
             taken = {c for other in self.running.values() for c in _pinned(other)}
             self.free_cores.update(set(share.cores) - taken - self.elsewhere.cores)
         free = self._unheld(share.devices)
-        self.free_devices.update(free if share.device_bytes is None else free - self._given_devices())
+        if share.device_bytes is not None:
+            free -= self._given_devices()
+        self.free_devices.update(free)
         self.reserved_bytes -= share.reserved_bytes
         state.outcome, state.share, state.last_share, state.ended_ns = outcome, None, share, t
         state.stopping = False

@@ -49,9 +49,10 @@ class Workload(Noun):
     `duration` is both together with the machine to itself; `steps` is None where they cannot be
     seen. `paces` are those that were measured, by threads; with none, the ops are as they stand
     whatever the threads. `own_threads` is the count it takes by itself; None: one for each
-    core that it sees. `device_bytes` is the most that it holds of the memory of each device it uses,
-    its context not counted, and `device_part` the part of that device it keeps busy alone; None:
-    not known, or it uses none. `remark` says what a reader should know of where the figures come from.
+    core that it sees. `device_bytes` is the most that it holds of the memory of each device that it
+    uses, its context not counted, and `device_part` the part of that device it keeps busy alone;
+    None: not known, or it uses none. `remark` says what a reader should know of where the figures
+    come from.
     """
 
     job: Name

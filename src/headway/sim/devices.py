@@ -53,9 +53,7 @@ class SimulatedDevices:
         milli = max(1, ceil(workload.device_part.value * WHOLE))
         return tuple((_pool(index), milli) for index in share.devices)
 
-    def hold(
-        self, job: int, share: Share, workload: Workload, *, stepping: bool
-    ) -> Outcome | None:
+    def hold(self, job: int, share: Share, workload: Workload, *, stepping: bool) -> Outcome | None:
         """Take what an attempt needs on its devices now.
 
         Args:
@@ -78,8 +76,8 @@ class SimulatedDevices:
             free_bytes = device.memory_bytes - device.used_bytes - others
             if needed_bytes > free_bytes:
                 cause = (
-                    f"asked for {show_bytes(needed_bytes)} of device {index} ({device.name}), of which "
-                    f"{show_bytes(max(0, free_bytes))} were free"
+                    f"asked for {show_bytes(needed_bytes)} of device {index} ({device.name}), "
+                    f"of which {show_bytes(max(0, free_bytes))} were free"
                 )
                 return Outcome("oom", cause, exit_code=1, device=index, retry_helps=others > 0)
             held[job] = needed_bytes
