@@ -51,7 +51,7 @@ def device_mix(
     jobs: int = 64,
     devices: int = 4,
     device_bytes: int = 16 * GIB,
-    most_part: float = 0.6,
+    parts: tuple[float, float] = (0.1, 0.6),
     large: float = 0.2,
 ) -> Mix:
     """A mix drawn with a seed.
@@ -61,7 +61,7 @@ def device_mix(
         jobs: How many, each on one device.
         devices: How many, all alike.
         device_bytes: Memory of each.
-        most_part: Jobs keep 0.1 up to this part of a device busy.
+        parts: Jobs keep a part of a device busy that lies between these two.
         large: The part of the jobs that need 4 to 10 GiB; the others need 0.5 to 3.
 
     >>> mix = device_mix(1)
@@ -74,7 +74,7 @@ def device_mix(
         name = f"job-{number}"
         gib = source.uniform(4, 10) if source.random() < large else source.uniform(0.5, 3)
         told = int(gib * GIB)
-        part = source.uniform(0.1, most_part)
+        part = source.uniform(*parts)
         work_ns = round(source.uniform(60, 600) * NS_PER_S)
         true[name] = Workload.opaque(
             name,
