@@ -19,10 +19,10 @@ predicted right. Nobody is told how long a job takes. Each mix goes through ever
     ratio       4 jobs on each device, whatever they need; a job that is killed is lost
     single      one job on each device
 
-A makespan of ratio is that of the jobs that were left. Bars: no kill under guided and precise in any
-mix, kills under ratio in most light ones; a median makespan of guided / single of 0.65 or less on
-light mixes; and on no mix does guided or precise end later than single by more than its longest job.
-Mixes on which an arm ends later than single at all are counted, and the worst are named.
+A makespan of ratio is that of the jobs that were left. Bars: no kill under guided and precise in
+any mix, kills under ratio in most light ones; a median makespan of guided / single of 0.65 or less
+on light mixes; and on no mix does guided or precise end later than single by more than its longest
+job. Mixes on which an arm ends later than single at all are counted, and the worst are named.
 """
 
 from __future__ import annotations
