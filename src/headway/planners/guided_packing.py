@@ -108,12 +108,11 @@ class _Devices:
             return self._on_host(room)
         able = self._able(state, view)
         counted = self._counted_bytes(state, able)
+        on = {index: Tenancy() for index in room.devices} | room.tenants
         now = [
-            (tenancy.milli if tenancy else 0, device.index)
+            (on[device.index].milli, device.index)
             for device in able
-            for tenancy in (room.tenants.get(device.index),)
-            if device.index in room.devices
-            or (tenancy and self._takes_one_more(device, tenancy, state, counted))
+            if device.index in on and self._has_room(device, on[device.index], state, counted)
         ]
         if len(now) < wanted:
             return None, self._waits(wanted, counted, view)
@@ -178,12 +177,12 @@ class _Devices:
             if serves(device, state.job) and least_bytes <= _room_bytes(device)
         ]
 
-    def _takes_one_more(
+    def _has_room(
         self, device: Device, tenancy: Tenancy, state: JobState, counted: int | None
     ) -> bool:
-        """Whether a device that others of our jobs are on has room for this one."""
+        """Whether a device has room for one more job beside those that are on it."""
         if tenancy.whole or counted is None:
-            return False
+            return not tenancy.jobs
         if self.knobs.rule == "ratio":
             return tenancy.jobs < self.knobs.per_device
         if tenancy.bytes + counted > _room_bytes(device):

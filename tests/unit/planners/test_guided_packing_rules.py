@@ -122,6 +122,12 @@ def test_a_job_that_fits_no_device_is_infeasible_in_words(asked, gib, words):
     assert state.cause.startswith(words)
 
 
+def test_a_device_on_which_a_job_fits_only_without_its_margin_is_left_to_others():
+    jobs = fake_jobs(2, gpus=1)
+    workloads = [work(jobs[0].name, gib=7, part=0.1), work(jobs[1].name, gib=2, part=0.1)]
+    assert devices_at(ran(jobs, workloads, on=machine(8, 16))) == {0: (1,), 1: (0,)}
+
+
 def test_a_job_that_asks_for_memory_of_a_gpu_alone_shares_one():
     jobs = fake_jobs(2, gpu_memory_bytes=2 * GIB)
     world = ran(jobs, [work(job.name, gib=1, part=0.3) for job in jobs], on=machine(16))
@@ -177,6 +183,13 @@ def test_members_of_a_group_start_together_or_are_infeasible():
     assert world.view.states[0].cause.startswith(
         "group g cannot start at once: beside the others job-3 waits for 1 GPU with 7.2 GiB left"
     )
+
+
+def test_a_group_that_has_to_wait_takes_no_room_from_those_behind_it():
+    jobs = [fake_job("a", gpus=1), *fake_jobs(2, gpus=1, group="g"), fake_job("b", gpus=1)]
+    needs = [8, 4, 4, 4]
+    workloads = [work(j.name, gib=gib, part=0.1) for j, gib in zip(jobs, needs, strict=True)]
+    assert devices_at(ran(jobs, workloads, on=machine(16))) == {0: (0,), 3: (0,)}
 
 
 def test_precise_counts_to_the_last_thousandth():
