@@ -28,9 +28,10 @@ class Placement(Noun):
     `cores` counts cores of its own (None: as many as it takes); `threads` is the count written to
     its environment (None: the environment is left as it is); `most_cores` is up to how many it may
     take, with as many threads, where nothing else could use them; `expected_bytes` is the memory it
-    was measured to need (None: not known); `cap_memory` makes the reserved memory a limit where a
-    cgroup can hold it. Jobs are tried in the order of `rank`, and of the
-    file where that is equal.
+    was measured to need (None: not known); `expected_device_bytes` and `expected_device_part` are
+    the same for the memory of each device that it is given, and for the part of each that it keeps
+    busy; `cap_memory` makes the reserved memory a limit where a
+    cgroup can hold it. Jobs are tried in the order of `rank`, and of the file where that is equal.
     """
 
     job: Name
@@ -40,6 +41,8 @@ class Placement(Noun):
     devices: Annotated[int, Field(ge=0)] = 0
     alone: bool = False
     expected_bytes: Annotated[int, Field(ge=0)] | None = None
+    expected_device_bytes: Annotated[int, Field(ge=0)] | None = None
+    expected_device_part: Annotated[float, Field(gt=0, le=1)] | None = None
     cap_memory: bool = False
     rank: int = 0
 

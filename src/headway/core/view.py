@@ -251,7 +251,10 @@ class View:
         if share.cores is not None:
             taken = {c for other in self.running.values() for c in _pinned(other)}
             self.free_cores.update(set(share.cores) - taken - self.elsewhere.cores)
-        self.free_devices.update(self._unheld(share.devices))
+        free = self._unheld(share.devices)
+        if share.device_bytes is not None:
+            free -= self._given_devices()
+        self.free_devices.update(free)
         self.reserved_bytes -= share.reserved_bytes
         state.outcome, state.share, state.last_share, state.ended_ns = outcome, None, share, t
         state.stopping = False

@@ -31,9 +31,10 @@ class Outcome:
 
     `status` is the word it would be settled with; `cause` says why in words. `stopped` is how
     Headway itself ended it, if it did. `retry_helps` is False where a larger reservation cannot
-    change the outcome (a limit the user set). The rest is what was measured: `steps` of the
-    process that made the most, the time of the first one, the median step and the mean of all but
-    the first, and `unseen`, the reason in words where steps could not be seen.
+    change the outcome (a limit the user set). `device` is the one whose memory was full, by index;
+    None where it was none's. The rest is what was measured: `steps` of the process that made the
+    most, the time of the first one, the median step and the mean of all but the first, and
+    `unseen`, the reason in words where steps could not be seen.
     """
 
     status: Status
@@ -42,6 +43,7 @@ class Outcome:
     signal: int | None = None
     peak_bytes: int | None = None
     retry_helps: bool = True
+    device: int | None = None
     stopped: StopHow | None = None
     steps: int | None = None
     step_ns: int | None = None
@@ -54,13 +56,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a started job is given; None leaves a thing as the caller's environment has it."""
+    """What a started job is given; None leaves a thing as the caller's environment has it.
+
+    `device_bytes` is what of the memory of each of its devices is counted as its own, others being
+    given the rest; None: its devices are its alone.
+    """
 
     cores: tuple[int, ...] | None = None
     threads: int | None = None
     reserved_bytes: int = 0
     cap_bytes: int | None = None
     devices: tuple[int, ...] = ()
+    device_bytes: int | None = None
     alone: bool = False
 
 

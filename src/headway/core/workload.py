@@ -49,7 +49,10 @@ class Workload(Noun):
     `duration` is both together with the machine to itself; `steps` is None where they cannot be
     seen. `paces` are those that were measured, by threads; with none, the ops are as they stand
     whatever the threads. `own_threads` is the count it takes by itself; None: one for each
-    core that it sees. `remark` says what a reader should know of where the figures come from.
+    core that it sees. `device_bytes` is the most that it holds of the memory of each device that it
+    uses, its context not counted, and `device_part` the part of that device it keeps busy alone;
+    None: not known, or it uses none. `remark` says what a reader should know of where the figures
+    come from.
     """
 
     job: Name
@@ -60,6 +63,8 @@ class Workload(Noun):
     steps: Estimate | None = None
     paces: tuple[Pace, ...] = ()
     own_threads: Annotated[int, Field(ge=1)] | None = None
+    device_bytes: Estimate | None = None
+    device_part: Estimate | None = None
     remark: str = ""
 
     @model_validator(mode="after")
@@ -127,11 +132,16 @@ class Workload(Noun):
             at = getattr(estimate, bound)
             return estimate.model_copy(update={"low": at, "value": at, "high": at})
 
+        def pinned_if_known(estimate: Estimate | None) -> Estimate | None:
+            return None if estimate is None else pinned(estimate)
+
         return self.model_copy(
             update={
                 "start_up": pinned(self.start_up),
                 "duration": pinned(self.duration),
                 "peak_bytes": pinned(self.peak_bytes),
+                "device_bytes": pinned_if_known(self.device_bytes),
+                "device_part": pinned_if_known(self.device_part),
                 "paces": tuple(
                     pace.model_copy(update={"work": pinned(pace.work)}) for pace in self.paces
                 ),
@@ -162,6 +172,8 @@ class Workload(Noun):
         cores: float = 1.0,
         peak_bytes: int = 0,
         steps: int | None = None,
+        device_bytes: int | None = None,
+        device_part: float | None = None,
         source: str = "stated",
     ) -> "Workload":
         """A command nobody looks into, its figures taken for exact.
@@ -170,7 +182,7 @@ class Workload(Noun):
         2.5
         """
 
-        def exactly(value: float, unit: Literal["s", "bytes", "steps"]) -> Estimate:
+        def exactly(value: float, unit: Literal["s", "bytes", "steps", "ratio"]) -> Estimate:
             return Estimate(
                 value=value, low=value, high=value, unit=unit, origin="assumed", source=source
             )
@@ -182,4 +194,6 @@ class Workload(Noun):
             duration=exactly((start_up_ns + work_ns) / 1e9, "s"),
             peak_bytes=exactly(peak_bytes, "bytes"),
             steps=None if steps is None else exactly(steps, "steps"),
+            device_bytes=None if device_bytes is None else exactly(device_bytes, "bytes"),
+            device_part=None if device_part is None else exactly(device_part, "ratio"),
         )

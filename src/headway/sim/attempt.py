@@ -53,7 +53,8 @@ class SimulatedAttempt:
     """The tasks of one attempt, one after another: start-up, then the ops up to where it ends.
 
     Work is counted in ns x thousandths of a core, so that another width changes nothing of it.
-    `rate` is how fast it goes for its neighbours' sake, where the world's pool does not say.
+    `rate` is how fast it goes for its neighbours' sake, where the world's pool does not say. After
+    its start-up it draws on its devices' pools as `device_demands` says.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class SimulatedAttempt:
         fate: Fate,
         share: Share,
         machine: Machine,
+        *,
+        device_demands: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.index = index
         self.number = number
@@ -81,6 +84,7 @@ class SimulatedAttempt:
         if number <= max(fate.fails, fate.lost):
             self.until, self.hangs = fate.ends_at, False
         self._machine = machine
+        self._device_demands = device_demands
         self._tasks = 0
         own = len(share.cores) if share.cores else machine.usable_cores
         self.threads = fate.threads or share.threads or workload.own_threads or own
@@ -134,9 +138,10 @@ class SimulatedAttempt:
             work_ns = -(-left // self.width)
         self._tasks += 1
         self.task = f"{self.index}.{self.number}.{self._tasks}"
+        on_devices = self._device_demands if self.started_up else ()
         if pooled:
-            return Task(self.task, work_ns=work_ns, demands=(("cores", self.width),))
-        return Task(self.task, work_ns=round(work_ns / self.rate))
+            return Task(self.task, work_ns=work_ns, demands=(("cores", self.width), *on_devices))
+        return Task(self.task, work_ns=round(work_ns / self.rate), demands=on_devices)
 
     def task_ended(self) -> bool:
         """Count what its task has done; True where that was the start-up."""

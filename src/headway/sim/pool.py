@@ -71,11 +71,7 @@ class EqualShare(Sharing):
     capacity: int
 
     def __post_init__(self) -> None:
-        if self.capacity.__class__ is not int or self.capacity < 1:
-            raise SimulationError(
-                f"capacity is {self.capacity!r}, but must be a whole number, 1 or more; "
-                "use a finer unit (1000 for one core)"
-            )
+        _check_capacity(self.capacity)
 
     def rates(self, demands: Sequence[int], counts: Sequence[int]) -> list[int]:
         """Rates of the max-min fair division, each rounded down to 2^-20."""
@@ -90,6 +86,39 @@ class EqualShare(Sharing):
                 left -= demand * count
                 members -= count
         return rates
+
+
+@dataclass(frozen=True, slots=True)
+class ProportionalShare(Sharing):
+    """Everyone is slowed alike once all together demand more than there is.
+
+    Raises:
+        SimulationError: the capacity is below 1 or not a plain integer.
+
+    Capacity 4 among demands of 1, 2 and 5:
+
+    >>> [rate / FULL_RATE for rate in ProportionalShare(capacity=4).rates([1, 2, 5], [1, 1, 1])]
+    [0.5, 0.5, 0.5]
+    """
+
+    capacity: int
+
+    def __post_init__(self) -> None:
+        _check_capacity(self.capacity)
+
+    def rates(self, demands: Sequence[int], counts: Sequence[int]) -> list[int]:
+        """One rate for all, rounded down to 2^-20."""
+        total = sum(demand * count for demand, count in zip(demands, counts, strict=True))
+        rate = FULL_RATE if total <= self.capacity else (self.capacity << RATE_BITS) // total
+        return [rate] * len(demands)
+
+
+def _check_capacity(capacity: int) -> None:
+    if capacity.__class__ is not int or capacity < 1:
+        raise SimulationError(
+            f"capacity is {capacity!r}, but must be a whole number, 1 or more; "
+            "use a finer unit (1000 for one core)"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ words come at the same nanoseconds.
 wide as it demands and its share allows (half the cores take twice as long). All draw on one pool,
 shared equally, unless a model of neighbours is given: then that says how fast each goes. Memory
 grows evenly over the first part of the work. It is looked at once a tick and at an attempt's end;
-that is also when a cap, the kernel and the guard act. A stop takes no time.
+that is also when a cap, the kernel and the guard act. A stop takes no time. What several jobs on
+one device mean to each other stands in `sim.devices`.
 """
 
 from collections import deque
@@ -45,6 +46,7 @@ from headway.core.words import (
 )
 from headway.core.workload import Workload
 from headway.sim.attempt import MILLI, Fate, SimulatedAttempt, Together
+from headway.sim.devices import CONTEXT_BYTES, SimulatedDevices
 from headway.sim.loop import Simulator
 from headway.sim.pool import EqualShare, Pool
 from headway.sim.task import SimulationError, named
@@ -67,6 +69,7 @@ class SimulatedWorld:
         workloads: One a job.
         fates: By name of the job, where it does not simply do what its workload says.
         together: How fast attempts go beside each other, asked whenever the running set changes.
+        context_bytes: What each process takes of a device's memory for itself.
         tick_ns: How often readings are taken.
         idle_ticks: After so many without anything going on the policy waits for what will never be.
 
@@ -97,6 +100,7 @@ class SimulatedWorld:
         *,
         fates: Mapping[str, Fate] | None = None,
         together: Together | None = None,
+        context_bytes: int = CONTEXT_BYTES,
         tick_ns: int = NS_PER_S,
         idle_ticks: int = 20_000,
     ) -> None:
@@ -113,7 +117,8 @@ class SimulatedWorld:
             )
         self._together = together
         cores = EqualShare(capacity=MILLI * machine.usable_cores)
-        self._simulator = Simulator(pools=[Pool("cores", cores)])
+        self._devices = SimulatedDevices(machine.devices, context_bytes=context_bytes)
+        self._simulator = Simulator(pools=[Pool("cores", cores), *self._devices.pools])
         self._attempts: dict[int, SimulatedAttempt] = {}
         self._by_task: dict[str, SimulatedAttempt] = {}
         self._events: deque[Event] = deque(Arrived(0, index) for index in self.view.arrivals())
@@ -263,11 +268,27 @@ class SimulatedWorld:
         assert state.share is not None
         fate = self._fates.get(state.job.name, Fate())
         attempt = SimulatedAttempt(
-            index, state.attempt, self._workloads[index], fate, state.share, self.view.machine
+            index,
+            state.attempt,
+            self._workloads[index],
+            fate,
+            state.share,
+            self.view.machine,
+            device_demands=self._devices.demands(state.share, self._workloads[index]),
         )
         self._attempts[index] = attempt
         self._events.append(Started(self.now_ns, index, state.attempt))
-        self._go_on(attempt)
+        if self._holds_devices(attempt):
+            self._go_on(attempt)
+
+    def _holds_devices(self, attempt: SimulatedAttempt) -> bool:
+        """Whether it got what it now asks of its devices' memory; one that did not is over."""
+        outcome = self._devices.hold(
+            attempt.index, attempt.share, attempt.workload, stepping=attempt.started_up
+        )
+        if outcome is not None:
+            self._leave(attempt, outcome)
+        return outcome is None
 
     def _go_on(self, attempt: SimulatedAttempt) -> None:
         """Add the attempt's next task; one that hangs has none."""
@@ -310,6 +331,8 @@ class SimulatedWorld:
     def _task_ended(self, attempt: SimulatedAttempt) -> None:
         state = self.view.states[attempt.index]
         if attempt.task_ended():
+            if not self._holds_devices(attempt):
+                return
             seen = attempt.steps is not None
             if seen:
                 state.first_step_ns = self.now_ns
@@ -343,6 +366,7 @@ class SimulatedWorld:
             self._simulator.cancel(attempt.task)
             self._by_task.pop(attempt.task, None)
         del self._attempts[attempt.index]
+        self._devices.leave(attempt.index)
         state = self.view.states[attempt.index]
         measured = replace(
             outcome,

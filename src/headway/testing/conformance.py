@@ -6,7 +6,7 @@ table, and so can whoever writes a leaf of their own.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import fields
 
 import pytest
@@ -122,6 +122,7 @@ def _check_starts(starts: Sequence[Start], actions: Sequence[Action], view: View
     assert len({start.job for start in starts}) == len(starts), f"one job twice: {starts}"
     free_cores, free_devices = set(view.free_cores), set(view.free_devices)
     free_bytes = view.free_bytes
+    lodged = _lodged(view)
     for start in starts:
         state, share = view.states[start.job], start.share
         back = any(isinstance(a, Retry) and a.job == start.job for a in actions)
@@ -132,7 +133,7 @@ def _check_starts(starts: Sequence[Start], actions: Sequence[Action], view: View
             assert free_cores.issuperset(share.cores), f"{start}: a core that is not free"
             free_cores.difference_update(share.cores)
         assert len(set(share.devices)) == len(share.devices), f"{start}: a device twice"
-        assert free_devices.issuperset(share.devices), f"{start}: a device that is not free"
+        _check_devices(start, free_devices, lodged, view)
         free_devices.difference_update(share.devices)
         assert share.reserved_bytes >= 0, f"{start} reserves less than nothing"
         free_bytes -= share.reserved_bytes
@@ -147,6 +148,32 @@ def _check_starts(starts: Sequence[Start], actions: Sequence[Action], view: View
         assert not view.elsewhere.jobs, f"{starts}: alone beside jobs of other runs"
     reserved = sum(start.share.reserved_bytes for start in starts)
     assert free_bytes >= 0 or not reserved, f"{starts} reserve {-free_bytes} bytes too many"
+
+
+def _lodged(view: View) -> dict[int, int]:
+    """Bytes that are given of each device which may be given to more jobs."""
+    lodged: dict[int, int] = {}
+    for state in view.running.values():
+        if state.share is not None and state.share.device_bytes is not None:
+            for device in state.share.devices:
+                lodged[device] = lodged.get(device, 0) + state.share.device_bytes
+    return lodged
+
+
+def _check_devices(
+    start: Start, free_devices: Set[int], lodged: dict[int, int], view: View
+) -> None:
+    """Whether a start's devices are free, or shared by all on them; adds to what is given."""
+    share = start.share
+    for index in share.devices:
+        shared = share.device_bytes is not None and index in lodged
+        assert shared or index in free_devices, f"{start}: a device that is not free"
+        if share.device_bytes is None:
+            continue
+        lodged[index] = lodged.get(index, 0) + share.device_bytes
+        memory_bytes = view.machine.devices[index].memory_bytes
+        assert memory_bytes is not None, f"{start}: shares a device of unknown memory"
+        assert lodged[index] <= memory_bytes, f"{start}: more than device {index} has"
 
 
 def check_policy(

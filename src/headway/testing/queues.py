@@ -50,7 +50,7 @@ class FakeQueue:
         """The plan of a fixed mode."""
         return fixed_plan(self.jobs, self.machine, mode=mode, environment=self.environment)
 
-    def world(self, plan: Plan) -> SimulatedWorld:
+    def world(self, plan: Plan, *, tick_ns: int = NS_PER_S) -> SimulatedWorld:
         """A new world in which this plan can be carried out."""
         return SimulatedWorld(
             self.jobs,
@@ -58,6 +58,7 @@ class FakeQueue:
             self.machine,
             [self.workloads.get(job.name) or _usual(job) for job in self.jobs],
             fates=self.fates,
+            tick_ns=tick_ns,
             idle_ticks=500,
         )
 

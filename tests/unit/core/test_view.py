@@ -247,3 +247,15 @@ def test_devices_come_and_go_with_their_other_users():
     assert view.free_devices == {1}
     view.apply(Exited(2, 0, Outcome("ok")), 2)
     assert view.free_devices == {0, 1}
+
+
+def test_a_shared_device_is_free_once_the_last_has_left_it():
+    jobs = fake_jobs(2, gpus=1)
+    view = view_of(*jobs, machine=fake_machine(devices=[fake_device(0)]))
+    for index in (0, 1):
+        view.apply(Start(index, Share(devices=(0,), device_bytes=GIB)), 1)
+    assert view.free_devices == set()
+    view.apply(Exited(2, 0, Outcome("ok")), 2)
+    assert view.free_devices == set()
+    view.apply(Exited(3, 1, Outcome("ok")), 3)
+    assert view.free_devices == {0}

@@ -41,6 +41,7 @@ SHARES = st.builds(
     reserved_bytes=NUMBER,
     cap_bytes=st.none() | NUMBER,
     devices=CORES,
+    device_bytes=st.none() | NUMBER,
     alone=st.booleans(),
 )
 OUTCOMES = st.builds(
@@ -51,6 +52,7 @@ OUTCOMES = st.builds(
     signal=st.none() | st.integers(1, 64),
     peak_bytes=st.none() | NUMBER,
     retry_helps=st.booleans(),
+    device=st.none() | st.integers(0, 15),
     stopped=st.none() | HOW,
     steps=st.none() | NUMBER,
     step_ns=st.none() | NUMBER,

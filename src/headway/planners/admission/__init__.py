@@ -1,4 +1,4 @@
-"""The queue policy of every fixed mode: in the queue's order, as far as there is room.
+"""Who is let in when: in the queue's order, as far as there is room. What policies share.
 
 Memory. A job reserves the larger of what it declared and what it was measured to need before; where
 that is not known, of what it declared, the 95th percentile of ended attempts of the same script,
@@ -16,18 +16,17 @@ nobody back.
 Cores. Those that would stay idle go to the jobs that start now, with as many threads, as far as
 their placements allow: where nobody else waits, or none of those that wait has memory to start.
 
+Devices. A `DeviceRule` says which ones a job is given, and whether others may be on them too. An
+out-of-memory on a device says nothing of the host's memory: the next attempt reserves the same.
+
 Other runs. What they hold is neither free nor foreign, and of the runs that want cores each has its
 turn (core/holdings.py). The first job that waits says what it would take if they held nothing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Annotated
-
-from pydantic import Field
+from dataclasses import dataclass, replace
 
 from headway.core.holdings import slots_held
-from headway.core.policy import Policy
 from headway.core.units import NS_PER_S, show_bytes, show_seconds
 from headway.core.view import JobState, View
 from headway.core.words import (
@@ -37,6 +36,7 @@ from headway.core.words import (
     Exited,
     Memory,
     MemoryPressure,
+    Outcome,
     Phase,
     Replan,
     Reserve,
@@ -50,15 +50,8 @@ from headway.core.words import (
     Tick,
     Wait,
 )
-from headway.planners.queue.devices import (
-    belongs,
-    gpus,
-    no_device_memory,
-    serves,
-    taken_by_others,
-    too_few_devices,
-)
-from headway.planners.queue.room import Room
+from headway.planners.admission.devices import DeviceRule, belongs
+from headway.planners.admission.room import Room, milli_of, tenancies
 
 # A peak of the first steps grows a little later (allocator, evaluation): measured MLP, LSTM and
 # loader jobs stay within 8% of it; a reservation that is too small costs a stopped job.
@@ -73,23 +66,29 @@ LOOKAHEAD = 256
 LEARNT_NS = NS_PER_S
 
 
-class Queue(Policy):
+@dataclass(frozen=True, slots=True)
+class Admission:
     """First come, first served, with room for what fits beside.
 
-    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit); `pin` gives each
-    job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
-    `oom_retries` bounds how often an out-of-memory is tried again; `learns` asks for another plan
-    whenever a job has ended well.
+    Args:
+        devices: Which devices a job is given.
+        slots: How many cores' worth of jobs run at once; None: no limit.
+        pin: Each job gets cores of its own.
+        admit: Jobs are held back for memory of the host.
+        patience: How many may overtake the first one that has to wait.
+        oom_retries: How often an out-of-memory is tried again.
+        learns: Another plan is asked for whenever a job has ended well.
     """
 
-    slots: Annotated[int, Field(ge=1)] | None = None
-    pin: bool = False
-    admit: bool = True
-    patience: Annotated[int, Field(ge=0)] = 16
-    oom_retries: Annotated[int, Field(ge=0)] = 2
-    learns: bool = False
+    devices: DeviceRule
+    slots: int | None
+    pin: bool
+    admit: bool
+    patience: int
+    oom_retries: int
+    learns: bool
 
-    def start(self, view: View) -> Memory:
+    def start(self) -> Memory:
         """Nobody has been overtaken yet."""
         return {"blocked": None, "overtaken": 0}
 
@@ -243,6 +242,7 @@ class Queue(Policy):
             devices=sorted(view.free_devices),
             bytes=view.free_bytes,
             running=len(running),
+            tenants=tenancies(running),
             exclusive=any(share.alone for share in shares),
             left=None if left is None else left - taken,
             held=taken,
@@ -319,12 +319,9 @@ class Queue(Policy):
         held = _held(Share(cores=pinned, alone=state.placement.alone), state, view)
         if room.left is not None and max(held, width) > room.left:
             return None, _waits_for(max(held, width))
-        devices = [i for i in room.devices if serves(view.machine.devices[i], state.job)]
-        if state.placement.devices > len(devices):
-            return (
-                None,
-                f"waits for {gpus(state.placement.devices, 'free ')}{taken_by_others(view)}",
-            )
+        grant, reason = self.devices.grant(state, room, view)
+        if grant is None:
+            return None, reason
         if pinned is not None and len(pinned) < width:
             return None, f"waits for {width} cores of its own"
         declared = state.job.memory_bytes
@@ -343,10 +340,12 @@ class Queue(Policy):
             reserved_bytes=reserved,
             # After an out-of-memory the corrected reservation is the cap: the old one killed it.
             cap_bytes=max(declared or 0, reserved) if state.placement.cap_memory else None,
-            devices=tuple(devices[: state.placement.devices]),
+            devices=grant.devices,
+            device_bytes=grant.bytes,
             alone=state.placement.alone,
         )
         room.take(share, width, held)
+        room.lodge(share, milli_of(state))
         return share, ""
 
     def _short_of_memory(self, state: JobState, reserved: int, room: Room, view: View) -> str:
@@ -413,12 +412,9 @@ class Queue(Policy):
                 f"needs {show_bytes(job.memory_bytes)}, this machine has "
                 f"{show_bytes(view.capacity_bytes)} for jobs ({host.memory_source}); lower memory="
             )
-        if job.gpus:
-            reason = too_few_devices(job, view.machine.devices)
-            if reason:
-                return reason
-        elif job.gpu_memory_bytes is not None:
-            return no_device_memory(job.gpu_memory_bytes, view.machine.devices)
+        reason = self.devices.never(state, view)
+        if reason:
+            return reason
         return self._group_never_fits(job.group, view) if job.group is not None else ""
 
     def _group_never_fits(self, group: str, view: View) -> str:
@@ -428,10 +424,9 @@ class Queue(Policy):
         width = sum(self._width(state, view) for state in members)
         if slots is not None and width > slots:
             return f"group {group} needs {width} cores at once, {slots} run at once"
-        devices = sum(state.placement.devices for state in members)
-        usable = sum(not device.unknown for device in view.machine.devices)
-        if devices > usable:
-            return f"group {group} needs {gpus(devices)} at once, {usable} can be given here"
+        reason = self.devices.never_together(members, view)
+        if reason:
+            return f"group {group} {reason}"
         memory_bytes = sum(state.job.memory_bytes or 0 for state in members)
         if self.admit and memory_bytes > view.capacity_bytes:
             return (
@@ -508,6 +503,8 @@ class Queue(Policy):
         if outcome.stopped == "memory":
             needed = self._corrected(state, view)
             return Retry(state.index, needed, f"gave way; waits for {show_bytes(needed)}", "none")
+        if outcome.status == "oom" and outcome.device is not None:
+            return self._after_full_device(state, outcome)
         if outcome.status == "oom" and outcome.retry_helps:
             needed = self._corrected(state, view)
             before = max(state.peak_bytes, state.reserved_bytes or 0)
@@ -515,14 +512,23 @@ class Queue(Policy):
                 count = f"{state.oom_retries + 1} of {self.oom_retries}"
                 reason = f"{outcome.cause}. Waits for {show_bytes(needed)}, then retries ({count})"
                 return Retry(state.index, needed, reason, "oom")
-            tries = state.oom_retries + 1
-            gave_up = f"given up after {tries} attempt" + ("" if tries == 1 else "s")
-            return Settle(state.index, "oom", f"{outcome.cause}; {gave_up}")
+            return self._given_up(state, outcome)
         if outcome.status == "failed" and state.retries < job.retries:
             count = f"{state.retries + 1} of {job.retries}"
             reason = f"{outcome.cause}; retries ({count})"
             return Retry(state.index, state.reserved_bytes, reason, "retry")
         return Settle(state.index, outcome.status, outcome.cause)
+
+    def _after_full_device(self, state: JobState, outcome: Outcome) -> Action:
+        if not outcome.retry_helps or state.oom_retries >= self.oom_retries:
+            return self._given_up(state, outcome)
+        reason = f"{outcome.cause}; retries ({state.oom_retries + 1} of {self.oom_retries})"
+        return Retry(state.index, state.reserved_bytes, reason, "oom")
+
+    def _given_up(self, state: JobState, outcome: Outcome) -> Settle:
+        tries = state.oom_retries + 1
+        gave_up = f"given up after {tries} attempt" + ("" if tries == 1 else "s")
+        return Settle(state.index, "oom", f"{outcome.cause}; {gave_up}")
 
     def _corrected(self, state: JobState, view: View) -> int:
         """The reservation after it ran out of memory or gave way: more than it ever had."""

@@ -1,11 +1,66 @@
 """Which devices a job can be given, and why not, in words."""
 
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from headway.core.job import Job
 from headway.core.machine import Device
 from headway.core.units import show_bytes
 from headway.core.view import JobState, View
+from headway.planners.admission.room import Room
+
+
+class Grant(NamedTuple):
+    """What one job is given of devices.
+
+    `bytes` is the memory that it is counted with on each of them, beside others; None: they are its
+    alone.
+    """
+
+    devices: tuple[int, ...] = ()
+    bytes: int | None = None
+
+
+class DeviceRule(Protocol):
+    """How jobs come to devices. Pure: the room is only read."""
+
+    def grant(self, state: JobState, room: Room, view: View) -> tuple[Grant | None, str]:
+        """What a job would be given now, or None and what it waits for, in words."""
+
+    def never(self, state: JobState, view: View) -> str:
+        """Why the devices of this machine can never serve a job; "" where they can."""
+
+    def never_together(self, members: Sequence[JobState], view: View) -> str:
+        """Why they can never serve the members of a group at once; "" where they can."""
+
+
+class WholeDevices:
+    """As many devices as a job asks for, each its alone."""
+
+    def grant(self, state: JobState, room: Room, view: View) -> tuple[Grant | None, str]:
+        """The first free ones that serve it."""
+        devices = [i for i in room.devices if serves(view.machine.devices[i], state.job)]
+        wanted = state.placement.devices
+        if wanted > len(devices):
+            return None, waits_for_free(wanted, view)
+        return Grant(devices=tuple(devices[:wanted])), ""
+
+    def never(self, state: JobState, view: View) -> str:
+        """A part of a device is not to be had."""
+        job = state.job
+        if job.gpus:
+            return too_few_devices(job, view.machine.devices)
+        if job.gpu_memory_bytes is not None:
+            return no_device_memory(job.gpu_memory_bytes, view.machine.devices)
+        return ""
+
+    def never_together(self, members: Sequence[JobState], view: View) -> str:
+        """Each device serves one member."""
+        devices = sum(state.placement.devices for state in members)
+        usable = sum(not device.unknown for device in view.machine.devices)
+        if devices > usable:
+            return f"needs {gpus(devices)} at once, {usable} can be given here"
+        return ""
 
 
 def belongs(member: JobState) -> bool:
@@ -47,6 +102,11 @@ def too_few_devices(job: Job, devices: Sequence[Device]) -> str:
 def gpus(count: int, kind: str = "") -> str:
     """A number of GPUs in words."""
     return f"{count} {kind}GPU" + ("" if count == 1 else "s")
+
+
+def waits_for_free(count: int, view: View) -> str:
+    """That a job waits for whole devices, in words."""
+    return f"waits for {gpus(count, 'free ')}{taken_by_others(view)}"
 
 
 def taken_by_others(view: View) -> str:
