@@ -14,6 +14,7 @@ from headway.reports.words import (
     bounds_words,
     faster_words,
     origin_words,
+    spoken_bounds,
     spoken_seconds,
     tells,
     times,
@@ -49,6 +50,7 @@ def figures_of(result: Result, happened: Happened) -> list[Figure]:
             "One after another",
             result.serial,
             spoken_seconds,
+            about=_faster(result.weighted_speed_up),
             otherwise="what each job takes alone with its own threads is not known of all that "
             "ended ok",
         ),
@@ -56,8 +58,7 @@ def figures_of(result: Result, happened: Happened) -> list[Figure]:
             "Weighted speed-up (STP)",
             result.weighted_speed_up,
             times,
-            about="the time one after another, by the time that it took: "
-            + (faster_words(result.weighted_speed_up.value) if result.weighted_speed_up else ""),
+            about="the time one after another, by the time that it took",
             otherwise="it is reckoned from the time one after another",
         ),
         _figure(
@@ -99,14 +100,21 @@ def _time(result: Result) -> Figure:
     took = spoken_seconds(result.seconds)
     if predicted is None or not tells(predicted):
         return Figure("Makespan", took, about="it was not predicted")
-    where = where_it_fell(result.seconds, predicted)
+    words = f"predicted {spoken_seconds(predicted.value)} ({spoken_bounds(predicted)})"
+    if result.outcome != "interrupted":
+        words += f": {where_it_fell(result.seconds, predicted)}"
     return Figure(
         "Makespan",
         took,
-        f"predicted {spoken_seconds(predicted.value)} ({bounds_words(predicted, spoken_seconds)}): "
-        + where,
+        words,
         clean(origin_words(predicted)),
     )
+
+
+def _faster(speed_up: Estimate | None) -> str:
+    if speed_up is None or not tells(speed_up):
+        return ""
+    return f"side by side it was {faster_words(speed_up.value)}"
 
 
 def _limit(limited_by: str) -> Figure:

@@ -59,7 +59,8 @@ def log_text(tail: Tail) -> str:
     text = tail.content.decode(errors="replace")
     if tail.cut:
         # Its first line is half a line, perhaps with half a secret.
-        text = text[1 + max(text.find("\n"), text.find(" ")) :]
+        line_end = text.find("\n")
+        text = text[1 + (line_end if line_end >= 0 else text.find(" ")) :]
     text = mask(plain(text, lines=True)).rstrip("\n")
     room = 2 * len(tail.content) + 64
     return text if len(html.escape(text)) <= room else "\u2026" + text[-(room // 6) :]

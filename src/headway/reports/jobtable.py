@@ -196,6 +196,7 @@ def _against(slowdown: Slowdown | None) -> str:
 
 
 def ratio_cell(estimate: Estimate) -> Cell:
+    """How many times as much, with bounds and origin."""
     if not tells(estimate):
         return Cell(NOT_KNOWN, known=False)
     small = f"{bounds_words(estimate, times)}, {estimate.origin}"

@@ -32,11 +32,6 @@ def spoken_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02} min"
 
 
-def spoken_bounds(estimate: Estimate) -> str:
-    """The bounds of a time within a sentence."""
-    return f"{spoken_seconds(estimate.low)} to {spoken_seconds(estimate.high)}"
-
-
 def core_list(cores: Sequence[int] | None) -> str:
     """Core ids as people write them.
 
@@ -92,6 +87,11 @@ def bounds_words(estimate: Estimate | None, show: Callable[[float], str]) -> str
     return f"{show(estimate.low)} to {show(estimate.high)}"
 
 
+def spoken_bounds(estimate: Estimate) -> str:
+    """The bounds of a time within a sentence."""
+    return bounds_words(estimate, spoken_seconds)
+
+
 def origin_words(estimate: Estimate) -> str:
     """Where an estimate comes from, and how often its bounds are meant to hold.
 
@@ -135,7 +135,7 @@ def sentence(result: Result) -> str:
 def _against_serial(result: Result, own_s: float, elapsed_s: float) -> str:
     """How much faster than one after another, or, where nobody knows, how many ran at once."""
     serial, speed_up = result.serial, result.weighted_speed_up
-    if serial is None or speed_up is None:
+    if serial is None or speed_up is None or not (tells(serial) and tells(speed_up)):
         return (
             f"the jobs' own times add up to {spoken_seconds(own_s)} "
             f"({own_s / elapsed_s:.2f} at once on average)"
