@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from headway.core import tables
-from headway.core.errors import BadFile, RunIsLive, UnknownName, UsageError
+from headway.core.errors import BadFile, NoSpace, RunIsLive, UnknownName, UsageError
 from headway.core.machine import Machine
 from headway.core.policy import Engine, LiveWorld, Policy
 from headway.core.run import PAGE, JobResult, Result, Run
@@ -417,10 +417,13 @@ class RunHandle:
         passages = passages_of(self.folder.folder)
         known = Known(expected=self.expected, learnt=learnt, passages=passages)
         result = compared(result, world.view, known)
+        # First what counts: on a disk that is almost full the page could take its room.
+        self.folder.write_result(result)
         hindrance = self.write_page(result)
         if hindrance:
             result = result.model_copy(update={"notes": (*result.notes, hindrance)})
-        self.folder.write_result(result)
+            with contextlib.suppress(NoSpace, UsageError):
+                self.folder.write_result(result)
         return result
 
     def _from_journal(self) -> Result:

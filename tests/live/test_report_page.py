@@ -1,7 +1,9 @@
 """report.html of real runs: written at their ends, rewritten where missing, and in a browser."""
 
 import contextlib
+import errno
 import json
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from terminals import Place
 
 import headway
-from headway.handle import RunHandle
+from headway.core.folder import Folder
 
 pytestmark = pytest.mark.slow
 
@@ -48,16 +50,36 @@ def test_explain_writes_the_page_again_where_it_is_missing(here: Place):
     assert page.read_bytes() == before
 
 
-def test_a_run_of_which_no_page_can_be_written_ends_all_the_same(
+def test_a_disk_that_has_room_for_the_result_alone_costs_a_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    replace = Folder.replace
+
+    def without_room(folder: Folder, name: str, content: bytes, *, durable: bool = False) -> None:
+        if name == "report.html":
+            assert folder.exists("result.json")  # what counts was written before
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(folder, name, content, durable=durable)
+
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(RunHandle, "write_page", lambda *_: "report.html was not written: full")
+    monkeypatch.setattr(Folder, "replace", without_room)
     handle = headway.run(["true"], out=tmp_path / "sweep-1")
     result = handle.status()
+    assert (result.outcome, handle.page) == ("ok", None)
+    assert result.notes[-1].startswith("report.html was not written: [Errno 28]")
     handle.close()
-    assert result.outcome == "ok"
-    assert result.notes[-1] == "report.html was not written: full"
+
+
+def test_an_old_page_does_not_outlive_a_retry(here: Place):
+    here.write("[name=a] test -e go")
+    here.do("run", "jobs.txt", "--out", "sweep-1")
+    page = here.folder / "sweep-1" / "report.html"
+    assert "0 of 1 ok, 1 failed." in page.read_text(encoding="utf-8")
+    (here.folder / "go").touch()
+    assert here.do("retry", "sweep-1").code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "1 of 1 ok." in text
+    assert "attempt 2: ok" in text
 
 
 # --- In a browser --------------------------------------------------------------------------------

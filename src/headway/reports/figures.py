@@ -35,7 +35,7 @@ class Figure:
 def how_words(result: Result, happened: Happened) -> str:
     """How the run was carried out, and on what."""
     machine = happened.machine
-    words = f"Mode {result.mode}"
+    words = f"Plan: {result.mode}"
     if happened.plan.reason:
         words += f": {clean(happened.plan.reason)}"
     cores = f"{machine.usable_cores} core" + ("s" if machine.usable_cores > 1 else "")

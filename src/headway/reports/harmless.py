@@ -61,6 +61,8 @@ def log_text(tail: Tail) -> str:
         # Its first line is half a line, perhaps with half a secret.
         line_end = text.find("\n")
         text = text[1 + (line_end if line_end >= 0 else text.find(" ")) :]
-    text = mask(plain(text, lines=True)).rstrip("\n")
+    # Line by line, because most lines have nothing in them that would have to be looked at.
+    lines = text.replace("\r\n", "\n").split("\n")
+    text = mask("\n".join(plain(line, lines=True) for line in lines)).rstrip("\n")
     room = 2 * len(tail.content) + 64
     return text if len(html.escape(text)) <= room else "\u2026" + text[-(room // 6) :]

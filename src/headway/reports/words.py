@@ -98,7 +98,10 @@ def origin_words(estimate: Estimate) -> str:
     >>> origin_words(Estimate(value=1, low=1, high=1, unit="s", origin="measured", source="a run"))
     'measured: a run; 80% bounds'
     """
-    return f"{estimate.origin}: {estimate.source}; {estimate.coverage:.0%} bounds"
+    source = estimate.source
+    if not source.startswith(estimate.origin):
+        source = f"{estimate.origin}: {source}"
+    return f"{source}; {estimate.coverage:.0%} bounds"
 
 
 def where_it_fell(seconds: float | None, predicted: Estimate | None) -> str:
