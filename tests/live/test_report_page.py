@@ -150,6 +150,31 @@ def test_nothing_of_strangers_runs(browser: Any, page_of_a_run: Path):
 
 
 @pytest.mark.browser
+def test_what_slipped_through_would_still_not_run(browser: Any, page_of_a_run: Path):
+    """As if a text had not been escaped: the page's policy is the second wall."""
+    evil = page_of_a_run.with_name("evil.html")
+    evil.write_text(
+        page_of_a_run.read_text(encoding="utf-8").replace(
+            "</main>",
+            "</main><script>document.title = 1</script><style>body { display: none }</style>"
+            "<img src='report.html' onerror='document.title = 2'>",
+        ),
+        encoding="utf-8",
+    )
+    refused: list[str] = []
+    asked: list[str] = []
+    page = browser.new_page()
+    page.on("console", lambda message: refused.append(message.text))
+    page.on("requestfinished", lambda request: asked.append(request.url))
+    page.goto(evil.as_uri())
+    assert page.title() == "sweep-1: failed"
+    assert page.locator("body").is_visible()
+    assert asked == [evil.as_uri()]
+    assert sum("Content Security Policy" in words for words in refused) >= 3
+    page.close()
+
+
+@pytest.mark.browser
 def test_the_keyboard_opens_rows_and_sorts(browser: Any, page_of_a_run: Path):
     with opened(browser, page_of_a_run) as page:
         first = page.locator("#jobs tbody").first

@@ -5,7 +5,7 @@ draws it. A picture of a long list is thinned, and says so.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.core.run import Result
@@ -17,6 +17,7 @@ from headway.reports.words import core_list
 
 MOST_BARS = 1200
 MOST_LANES = 64
+MOST_TRACKS = 80
 MOST_WAITING = 150
 # More lines of a plan than this below each other's bars are a tangle.
 MOST_PLANNED_JOBS = 250
@@ -27,6 +28,10 @@ _ROOM_FOR_NUMBER = 1.4
 _ROOM_FOR_NAME = 6.0
 _LEAST_WIDTH = 0.12
 _PLAN_TRACKS = 3
+# Pixels: of a track with a line of letters, of the thinnest, and what many tracks share.
+_PITCH = 22.0
+_LEAST_PITCH = 6.0
+_ALL_TRACKS = 660.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,16 @@ class Lane:
     tracks: int
     planned: tuple[Line, ...]
     planned_tracks: int
+
+    @property
+    def pitch(self) -> float:
+        """Pixels from one track of bars to the next: less where there are many."""
+        return round(min(_PITCH, max(_LEAST_PITCH, _ALL_TRACKS / self.tracks)), 2)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there is room for letters on a bar."""
+        return self.pitch == _PITCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +123,24 @@ def lanes_of(result: Result, timeline: Timeline | None, expected: Expected | Non
     if len(planned) > MOST_PLANNED_JOBS:
         planned = {}
         remarks.append("the plan is left out")
-    shown = pieces
-    if len(pieces) > MOST_BARS:
-        shown = sorted(pieces, key=lambda piece: piece.begin_s - piece.end_s)[:MOST_BARS]
-        remarks.append(f"the {MOST_BARS:,} longest of {len(pieces):,} bars are drawn")
-    by_core: dict[int | None, list[_Piece]] = defaultdict(list)
-    for piece in sorted(shown, key=lambda piece: (piece.begin_s, piece.job)):
-        for core in piece.cores or (None,):
-            by_core[core].append(piece)
-    lanes = [
-        _lane(name, lane_pieces, planned, result, axis) for name, lane_pieces in _alike(by_core)
-    ]
-    if len(lanes) > MOST_LANES:
-        remarks.append(f"the first {MOST_LANES} of {len(lanes)} lanes are drawn")
+    named = _alike(pieces)
+    bars = sum(len(on_lane) for _, on_lane in named[:MOST_LANES])
+    if bars > MOST_BARS:
+        # A piece is drawn on each lane of its job: as many go as bars are too many.
+        kept = len(pieces) * MOST_BARS // bars
+        longest = sorted(pieces, key=lambda piece: piece.begin_s - piece.end_s)[:kept]
+        named = _alike(longest)
+        remarks.append(f"the {kept:,} longest of {len(pieces):,} bars are drawn")
+    if len(named) > MOST_LANES:
+        remarks.append(f"the first {MOST_LANES} of {len(named)} lanes are drawn")
+    lanes = [_lane(name, on_lane, planned, result, axis) for name, on_lane in named[:MOST_LANES]]
+    if any(lane.tracks == MOST_TRACKS for lane in lanes):
+        remarks.append(f"what ran beside {MOST_TRACKS - 1} others may lie over another bar")
     waiting = _waiting(result, pieces, axis)
     if len(waiting) == MOST_WAITING:
         remarks.append(f"{MOST_WAITING} of the jobs that waited are drawn, evenly chosen")
     return Lanes(
-        lanes=tuple(lanes[:MOST_LANES]),
+        lanes=tuple(lanes),
         waiting=waiting,
         ticks=tuple(axis.ticks()),
         remarks=tuple(remarks),
@@ -174,18 +189,20 @@ def _planned(expected: Expected | None, jobs: int) -> dict[int, tuple[float, flo
     }
 
 
-def _alike(
-    by_core: dict[int | None, list[_Piece]],
-) -> Iterable[tuple[str, list[_Piece]]]:
+def _alike(pieces: Sequence[_Piece]) -> list[tuple[str, list[_Piece]]]:
     """Lanes with their names: cores with exactly the same on them share one."""
+    by_core: dict[int | None, list[_Piece]] = defaultdict(list)
+    for piece in sorted(pieces, key=lambda piece: (piece.begin_s, piece.job)):
+        for core in piece.cores or (None,):
+            by_core[core].append(piece)
     shared: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for core in sorted(core for core in by_core if core is not None):
         shared[tuple(map(id, by_core[core]))].append(core)
-    for cores in shared.values():
-        noun = "core" if len(cores) == 1 else "cores"
-        yield f"{noun} {core_list(cores)}", by_core[cores[0]]
-    if None in by_core:
-        yield "any core", by_core[None]
+    lanes = [
+        (f"{'core' if len(cores) == 1 else 'cores'} {core_list(cores)}", by_core[cores[0]])
+        for cores in shared.values()
+    ]
+    return [*lanes, ("any core", by_core[None])] if None in by_core else lanes
 
 
 def _lane(
@@ -196,7 +213,7 @@ def _lane(
     axis: Axis,
 ) -> Lane:
     """One lane; what overlaps is put on tracks below each other."""
-    tracks = _tracks(_stays(pieces), most=len(pieces))
+    tracks = _tracks(_stays(pieces), most=MOST_TRACKS)
     bars = tuple(_bar(piece, tracks[piece.job, piece.attempt], result, axis) for piece in pieces)
     jobs = sorted({piece.job for piece in pieces} & planned.keys(), key=lambda job: planned[job])
     lines = _tracks({(job, 1): planned[job] for job in jobs}, most=_PLAN_TRACKS)

@@ -12,6 +12,7 @@ from headway.reports.lanes import (
     MOST_BARS,
     MOST_LANES,
     MOST_PLANNED_JOBS,
+    MOST_TRACKS,
     MOST_WAITING,
     lanes_of,
 )
@@ -93,6 +94,30 @@ def test_jobs_without_cores_of_their_own_lie_below_each_other():
     assert [bar.track for bar in lane.bars] == [0, 1, 2]
 
 
+def test_many_at_once_get_thinner_tracks_without_letters():
+    whole = result(*(job(f"j{n}", 0, 50, cores=None) for n in range(MOST_TRACKS + 9)))
+    spans = timeline(*(span for n in range(MOST_TRACKS + 9) for span in ran(n, 0, 50, core=None)))
+    picture = lanes_of(whole, spans, None)
+    (lane,) = picture.lanes
+    assert (lane.tracks, len(lane.bars)) == (MOST_TRACKS, MOST_TRACKS + 9)
+    assert lane.pitch * lane.tracks <= 660
+    assert not lane.labelled
+    assert picture.remarks == (
+        f"what ran beside {MOST_TRACKS - 1} others may lie over another bar",
+    )
+
+
+def test_a_job_on_many_cores_counts_as_many_bars():
+    """Each of two hundred jobs on sixteen of twenty cores, never the same ones twice in a row."""
+    whole = result(
+        *(job(f"j{n}", n, n + 1, cores=tuple((n + k) % 20 for k in range(16))) for n in range(200))
+    )
+    spans = timeline(*(span for n in range(200) for span in ran(n, n, n + 1)))
+    picture = lanes_of(whole, spans, None)
+    assert sum(len(lane.bars) for lane in picture.lanes) <= MOST_BARS
+    assert picture.remarks[0] == f"the {MOST_BARS // 16} longest of 200 bars are drawn"
+
+
 def test_no_spans_no_picture():
     whole = result(job("a"))
     assert lanes_of(whole, None, None) is None
@@ -112,18 +137,19 @@ def test_spans_of_strangers_are_left_out():
 
 
 def test_long_lists_are_thinned_and_it_is_said():
-    count = MOST_BARS + 100
+    count = 2000  # of which 1,600 on the lanes that are drawn
     whole = result(*(job(f"j{n}", n, n + 1, cores=(n % 80,)) for n in range(count)))
     spans = timeline(*(span for n in range(count) for span in ran(n, n, n + 1, core=n % 80)))
     plan = expected(*((n, n + 1) for n in range(count)))
     picture = lanes_of(whole, spans, plan)
     assert len(picture.lanes) == MOST_LANES
+    assert sum(len(lane.bars) for lane in picture.lanes) <= MOST_BARS
     assert len(picture.waiting) == MOST_WAITING
     assert count > MOST_PLANNED_JOBS
     assert not any(lane.planned for lane in picture.lanes)
     assert picture.remarks == (
         "the plan is left out",
-        f"the {MOST_BARS:,} longest of {count:,} bars are drawn",
+        f"the {count * MOST_BARS // 1600:,} longest of {count:,} bars are drawn",
         f"the first {MOST_LANES} of 80 lanes are drawn",
         f"{MOST_WAITING} of the jobs that waited are drawn, evenly chosen",
     )
