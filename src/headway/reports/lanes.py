@@ -15,7 +15,7 @@ from headway.forecast.expected import Expected
 from headway.reports.axis import Axis, Tick, show_clock
 from headway.reports.words import core_list
 
-MOST_BARS = 1200
+MOST_BARS = 1200  # about: of thinned lists a few more where lanes differ
 MOST_LANES = 64
 MOST_TRACKS = 80
 MOST_WAITING = 150
@@ -28,8 +28,9 @@ _ROOM_FOR_NUMBER = 1.4
 _ROOM_FOR_NAME = 6.0
 _LEAST_WIDTH = 0.12
 _PLAN_TRACKS = 3
-# Pixels: of a track with a line of letters, of the thinnest, and what many tracks share.
+# Pixels: of a track, of one with small letters, of the thinnest, and what many tracks share.
 _PITCH = 22.0
+_SMALL_PITCH = 11.0
 _LEAST_PITCH = 6.0
 _ALL_TRACKS = 660.0
 
@@ -75,9 +76,19 @@ class Lane:
         return round(min(_PITCH, max(_LEAST_PITCH, _ALL_TRACKS / self.tracks)), 2)
 
     @property
+    def thickness(self) -> float:
+        """Pixels of a bar."""
+        return round(self.pitch - (3.0 if self.pitch == _PITCH else 1.5), 2)
+
+    @property
     def labelled(self) -> bool:
         """Whether there is room for letters on a bar."""
-        return self.pitch == _PITCH
+        return self.pitch >= _SMALL_PITCH
+
+    @property
+    def letters(self) -> float:
+        """Pixels of the letters on a bar."""
+        return 12.0 if self.pitch == _PITCH else 8.5
 
 
 @dataclass(frozen=True, slots=True)
