@@ -21,6 +21,9 @@ from headway.reports.words import (
     where_it_fell,
 )
 
+MEMORY = "resident_bytes"
+"""The counter that the memory peak is taken from."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -126,7 +129,7 @@ def _memory(result: Result, happened: Happened) -> Figure:
     """The most that all jobs held at one look; of one job its own peak, which misses nothing."""
     held: dict[int, float] = defaultdict(float)
     for reading in happened.readings:
-        if reading.name == "resident_bytes":
+        if reading.name == MEMORY:
             held[reading.t] += reading.value
     largest = max((job.peak_bytes or 0 for job in result.jobs), default=0)
     together = int(max(max(held.values(), default=0.0), largest))

@@ -20,13 +20,14 @@ from headway.core.timeline import (
     read_timeline,
 )
 from headway.forecast.expected import Expected
+from headway.reports.figures import MEMORY
 from headway.reports.happened import Happened, Tail
 from headway.reports.page import page
 
 STREAMS = ("stderr", "stdout")
 # Of each stream; of all of them together, so that the page of a long list can still be opened.
 TAIL_BYTES = 4096
-ALL_TAILS_BYTES = 640 * 1024
+ALL_TAILS_BYTES = 512 * 1024
 _LEAST_TAIL = 256
 _READ_LIMIT = 64 * 2**20
 
@@ -62,8 +63,10 @@ def _timeline(folder: Folder) -> Timeline | None:
 
 
 def _readings(folder: Folder) -> Sequence[Reading]:
+    """What is shown of the counters: memory, which is a third of them."""
     try:
-        return list(read_counters(_lines(folder, COUNTERS)))
+        lines = _lines(folder, COUNTERS)
+        return list(read_counters(line for line in lines if MEMORY in line))
     except (OSError, ValueError):
         return ()
 
