@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from headway.core import tables
-from headway.core.errors import BadFile, RunIsLive, UnknownName, UsageError
+from headway.core.errors import BadFile, NoSpace, RunIsLive, UnknownName, UsageError
 from headway.core.machine import Machine
 from headway.core.policy import Engine, LiveWorld, Policy
-from headway.core.run import JobResult, Result, Run
+from headway.core.run import PAGE, JobResult, Result, Run
 from headway.core.view import View
 from headway.core.words import Event
 
@@ -217,6 +217,8 @@ class RunHandle:
                 world.again(again)
                 # Whoever is killed from here on leaves a run that has not ended as that file says.
                 self.folder.folder.remove("result.json")
+            # What it says of a run that was interrupted is true no longer.
+            self.folder.folder.remove(PAGE)
             if machine.devices:
                 world.see_devices_with(look_at_devices)
             if on_world is not None:
@@ -296,6 +298,21 @@ class RunHandle:
     def explain(self) -> Result:
         """What happened, job by job with causes and notes: the data of the report."""
         return self.status()
+
+    @property
+    def page(self) -> Path | None:
+        """The report as a page, report.html in the run folder; None where there is none."""
+        return self.path / PAGE if self.folder.folder.exists(PAGE) else None
+
+    def write_page(self, result: Result) -> str:
+        """Write the page of a result; gives what hindered that, in words, "" for nothing."""
+        from headway.reports.pagefile import write_page
+
+        try:
+            write_page(self.folder, result, expected=self.expected)
+        except Exception as error:  # whatever it is: a report must not cost the result of a run
+            return f"{PAGE} was not written: {error}"
+        return ""
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -400,7 +417,13 @@ class RunHandle:
         passages = passages_of(self.folder.folder)
         known = Known(expected=self.expected, learnt=learnt, passages=passages)
         result = compared(result, world.view, known)
+        # First what counts: on a disk that is almost full the page could take its room.
         self.folder.write_result(result)
+        hindrance = self.write_page(result)
+        if hindrance:
+            result = result.model_copy(update={"notes": (*result.notes, hindrance)})
+            with contextlib.suppress(NoSpace, UsageError):
+                self.folder.write_result(result)
         return result
 
     def _from_journal(self) -> Result:

@@ -268,7 +268,7 @@ def test_no_color_dumb_and_narrow_terminals(here: Place):
         assert terminal.end() == 1
         assert terminal.text.isascii()
         assert "\x1b[3" not in terminal.text
-        commands = ("run ", "details", "  ", "headway")
+        commands = ("run ", "details", "report: ", "  ", "headway")
         lines = terminal.words.replace("\r", "\n").split("\n")
         wide = [line for line in lines if len(line) > 40 and not line.startswith(commands)]
         assert wide == []

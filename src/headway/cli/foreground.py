@@ -58,7 +58,14 @@ def show_result(handle: RunHandle, result: Result, manner: Manner) -> None:
         text = objects.show(objects.result_object(result, path=handle.path))
     else:
         screen = Screen.of(sys.stdout)
-        lines = report(result, screen, run=handle.name, path=handle.path, quiet=manner.quiet)
+        lines = report(
+            result,
+            screen,
+            run=handle.name,
+            path=handle.path,
+            page=handle.page,
+            quiet=manner.quiet,
+        )
         text = "\n".join([*lines, f"run folder: {screen.clean(shown_path(handle.path))}"])
     # The run has ended well or not whether or not anybody still reads: its code is what counts.
     with contextlib.suppress(NobodyReads):

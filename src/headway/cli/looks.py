@@ -199,8 +199,19 @@ def explain(words: Sequence[str], manner: Manner) -> int:
         return 0
     screen = Screen.of(sys.stdout)
     if not jobs:
-        full = not manner.quiet
-        give("\n".join(report(result, screen, run=handle.name, path=handle.path, full=full)))
+        if handle.page is None and handle.supervisor() is None:
+            trouble = handle.write_page(result)
+            if trouble:
+                say(f"headway: {screen.clean(trouble)}")
+        lines = report(
+            result,
+            screen,
+            run=handle.name,
+            path=handle.path,
+            page=handle.page,
+            full=not manner.quiet,
+        )
+        give("\n".join(lines))
         return 0
     for index in handle.indices(jobs):
         job = handle.folder.jobs.jobs[index]

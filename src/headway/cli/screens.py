@@ -12,6 +12,14 @@ from headway.core.estimate import Estimate
 from headway.core.run import JobResult, Result, Slowdown
 from headway.core.units import NS_PER_S, show_bytes, show_seconds, show_step
 from headway.core.words import Status
+from headway.reports.words import (
+    core_list,
+    noted,
+    sentence,
+    spoken_bounds,
+    spoken_seconds,
+    telling,
+)
 
 # The table of a run's end stays readable up to this many jobs; beyond, it shows those that are
 # not ok and the slowest.
@@ -19,7 +27,6 @@ FULL_TABLE = 30
 SLOWEST = 5
 CAUSES = 20
 NOTES = 6
-ABOUT_EQUAL = 1.05
 
 _COLUMNS = (
     Column("job", least=14, most=40),
@@ -34,38 +41,6 @@ _COLUMNS = (
 )
 
 
-def spoken_seconds(seconds: float) -> str:
-    """A duration within a sentence.
-
-    >>> spoken_seconds(3.21), spoken_seconds(118.2), spoken_seconds(7384)
-    ('3.2 s', '1 min 58 s', '2 h 03 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min"
-
-
-def core_list(cores: Sequence[int] | None) -> str:
-    """Core ids as people write them.
-
-    >>> core_list((0, 1, 2, 5)), core_list((3,)), core_list(None)
-    ('0-2,5', '3', '-')
-    """
-    if not cores:
-        return "-"
-    parts: list[list[int]] = []
-    for core in sorted(cores):
-        if parts and core == parts[-1][-1] + 1:
-            parts[-1].append(core)
-        else:
-            parts.append([core])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-
-
 def shown_path(path: Path) -> str:
     """A path as a user would type it here."""
     text = str(path)
@@ -78,55 +53,12 @@ def quoted(name: str) -> str:
     return shlex.quote(name)
 
 
-def sentence(result: Result) -> str:
-    """What happened, in one sentence or two."""
-    counts = Counter(job.status for job in result.jobs)
-    words = [f"{counts['ok']} of {len(result.jobs)} ok"]
-    words += [f"{n} {status}" for status, n in counts.most_common() if status != "ok"]
-    begin = "Interrupted: " if result.outcome == "interrupted" else ""
-    parts = [begin + ", ".join(words) + "."]
-    elapsed_s = result.end - result.start
-    own_s = sum(job.seconds or 0.0 for job in result.jobs)
-    if own_s > 0 and elapsed_s > 0:
-        parts.append(spoken_seconds(elapsed_s))
-        if len(result.jobs) > 1:
-            parts[-1] += f"; {_against_serial(result, own_s, elapsed_s)}"
-        parts[-1] += "."
-    return " ".join(parts)
-
-
 def _times_as_long(slowdown: Slowdown | None) -> str:
     """How many times as long as alone; a tilde where the time alone was never measured."""
     if slowdown is None:
         return "-"
     sure = "" if slowdown.alone.origin == "measured" else "~"
     return f"{sure}{slowdown.times.value:.2f}x"
-
-
-def _against_serial(result: Result, own_s: float, elapsed_s: float) -> str:
-    """How much faster than one after another, or, where nobody knows, how many ran at once."""
-    serial, speed_up = result.serial, result.weighted_speed_up
-    if serial is None or speed_up is None:
-        return (
-            f"the jobs' own times add up to {spoken_seconds(own_s)} "
-            f"({own_s / elapsed_s:.2f} at once on average)"
-        )
-    reckoned = "" if serial.origin == "measured" else ", reckoned"
-    return (
-        f"one after another would have taken {spoken_seconds(serial.value)} "
-        f"({spoken_bounds(serial)}{reckoned}): {_times(speed_up.value)}"
-    )
-
-
-def _times(speed_up: float) -> str:
-    if speed_up >= ABOUT_EQUAL:
-        return f"{speed_up:.1f} times faster"
-    return "about as fast" if speed_up > 1 / ABOUT_EQUAL else f"{1 / speed_up:.1f} times slower"
-
-
-def spoken_bounds(estimate: Estimate) -> str:
-    """The bounds of a time within a sentence."""
-    return f"{spoken_seconds(estimate.low)} to {spoken_seconds(estimate.high)}"
 
 
 def against_predicted(result: Result, screen: Screen) -> list[str]:
@@ -155,7 +87,9 @@ def against_predicted(result: Result, screen: Screen) -> list[str]:
 
 def job_table(jobs: Sequence[JobResult], screen: Screen, *, all_of_them: bool = False) -> list[str]:
     """The table of jobs; of many, those that are not ok and the slowest, unless all are wanted."""
-    chosen = list(jobs) if all_of_them or len(jobs) <= FULL_TABLE else _telling(jobs)
+    chosen = list(jobs)
+    if len(jobs) > FULL_TABLE and not all_of_them:
+        chosen = [jobs[index] for index in telling(jobs, most_off=FULL_TABLE, slowest=SLOWEST)]
     lines = table(
         _COLUMNS,
         [_row(job, screen) for job in chosen],
@@ -168,14 +102,6 @@ def job_table(jobs: Sequence[JobResult], screen: Screen, *, all_of_them: bool = 
         rest = ", ".join(f"{count} {status}" for status, count in left.most_common())
         lines += wrapped(f"not shown: {rest}. headway explain shows all.", screen, lead=" ")
     return lines
-
-
-def _telling(jobs: Sequence[JobResult]) -> list[JobResult]:
-    """Not ok ones first to go in, then the slowest; in the order of the list."""
-    off = [index for index, job in enumerate(jobs) if job.status not in ("ok", "waiting")]
-    fine = [index for index, job in enumerate(jobs) if job.status == "ok"]
-    slowest = sorted(fine, key=lambda index: -(jobs[index].seconds or 0.0))[:SLOWEST]
-    return [jobs[index] for index in sorted([*off[:FULL_TABLE], *slowest])]
 
 
 def _row(job: JobResult, screen: Screen) -> list[str]:
@@ -214,15 +140,11 @@ def causes(jobs: Iterable[JobResult], screen: Screen, *, run: str, limit: int) -
 
 def notes(result: Result, screen: Screen, *, limit: int | None = NOTES) -> list[str]:
     """What is worth knowing, the same words of several jobs once."""
-    by_text: dict[str, list[str]] = {}
-    for job in result.jobs:
-        for note in job.notes:
-            by_text.setdefault(note, []).append(job.name)
-    texts = [screen.clean(note) for note in result.notes]
-    for note, names in by_text.items():
+    texts = []
+    for names, note in noted(result):
         who = ", ".join(screen.clean(name) for name in names[:3])
         who += f" and {len(names) - 3} more" if len(names) > 3 else ""
-        texts.append(f"{who}: {screen.clean(note)}")
+        texts.append(f"{who}: {screen.clean(note)}" if names else screen.clean(note))
     lines = []
     for text in texts[:limit]:
         lines += wrapped(text, screen, lead="note: ")
@@ -237,6 +159,7 @@ def report(
     *,
     run: str,
     path: Path,
+    page: Path | None = None,
     quiet: bool = False,
     full: bool = False,
 ) -> list[str]:
@@ -247,6 +170,7 @@ def report(
         screen: Where it goes.
         run: What the run is called.
         path: Its folder.
+        page: Its report as a page, where there is one.
         quiet: Only the sentence and the causes.
         full: All jobs and all notes.
     """
@@ -261,6 +185,8 @@ def report(
         lines += notes(result, screen, limit=None if full else NOTES)
     if not quiet or result.outcome == "interrupted":
         lines += next_words(result, name=name, path=screen.clean(shown_path(path)), full=full)
+    if page is not None and not quiet and result.outcome != "interrupted":
+        lines.append(f"report: {screen.clean(shown_path(page))}")
     return lines
 
 

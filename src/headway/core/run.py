@@ -5,6 +5,7 @@
     RUN/journal.jsonl       every event and action, intents durable before their start
     RUN/timeline.jsonl counters.jsonl
     RUN/result.json         how it ended
+    RUN/report.html         the same as a page to read
     RUN/requests/           how other processes ask the supervisor for something
     RUN/jobs/<n>/<attempt>/ one attempt of job n: claim, stdout, stderr, steps/, exit
 
@@ -33,6 +34,7 @@ from headway.core.noun import Noun
 from headway.core.plan import Plan
 from headway.core.words import Status
 
+PAGE = "report.html"
 _READ_LIMIT = 512 * 2**20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

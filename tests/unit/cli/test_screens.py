@@ -5,6 +5,7 @@ import pytest
 from headway.cli import screens
 from headway.cli.screens import report
 from headway.cli.terminal import Screen
+from headway.core.estimate import Estimate
 from headway.core.run import JobResult, Result
 from headway.core.text import cells
 
@@ -132,6 +133,26 @@ def test_quiet_is_the_sentence_and_the_causes():
 
 def test_one_job_has_no_average():
     assert screens.sentence(result(job("a"))) == "1 of 1 ok. 1 min 58 s."
+
+
+def test_the_page_is_named_last_unless_little_is_wanted():
+    page = PATH / "report.html"
+    assert shown(MIXED, Screen(), page=page)[-1] == "report: /runs/sweep-1/report.html"
+    for lines in (shown(MIXED, Screen()), shown(MIXED, Screen(), page=page, quiet=True)):
+        assert not any(line.startswith("report:") for line in lines)
+    interrupted = MIXED.model_copy(update={"outcome": "interrupted"})
+    assert shown(interrupted, Screen(), page=page)[-1].startswith("nothing is lost")
+
+
+def test_a_time_one_after_another_that_tells_nothing_is_not_said():
+    nothing = Estimate(
+        value=float("inf"), low=0.0, high=float("inf"), unit="s", origin="assumed", source="x"
+    )
+    update = {"serial": nothing, "weighted_speed_up": nothing}
+    told = screens.sentence(result(job("a"), job("b")).model_copy(update=update))
+    assert told == (
+        "2 of 2 ok. 1 min 58 s; the jobs' own times add up to 2 min 00 s (1.02 at once on average)."
+    )
 
 
 def test_how_a_run_stands():

@@ -1,0 +1,117 @@
+"""A run's page on disk: gathers what there is to show from the run folder, and writes report.html.
+
+Logs and records lie where jobs can reach them: links, pipes and files in the place of folders are
+refused, and what cannot be read is left out of the page.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+
+from headway.core.errors import BadFile
+from headway.core.folder import Folder
+from headway.core.run import PAGE, JobResult, Result, Run
+from headway.core.timeline import (
+    COUNTERS,
+    TIMELINE,
+    Reading,
+    Timeline,
+    read_counters,
+    read_timeline,
+)
+from headway.forecast.expected import Expected
+from headway.reports.figures import MEMORY
+from headway.reports.happened import Happened, Tail
+from headway.reports.page import page
+
+STREAMS = ("stderr", "stdout")
+# Of each stream; of all of them together, so that the page of a long list can still be opened.
+TAIL_BYTES = 4096
+ALL_TAILS_BYTES = 512 * 1024
+_LEAST_TAIL = 256
+_READ_LIMIT = 64 * 2**20
+
+
+def write_page(run: Run, result: Result, *, expected: Expected | None = None) -> None:
+    """Write the report of a run into its folder.
+
+    Args:
+        run: The run.
+        result: How it ended, or stands.
+        expected: What was expected of it when it began.
+
+    Raises:
+        OSError: It cannot be written, as on a full disk.
+    """
+    happened = Happened(
+        machine=run.machine,
+        plan=run.plan,
+        jobs=run.jobs.jobs,
+        timeline=_timeline(run.folder),
+        readings=_readings(run.folder),
+        expected=expected,
+        tails=_tails(run.folder, result.jobs),
+    )
+    run.folder.replace(PAGE, page(result, happened, name=run.name).encode(errors="replace"))
+
+
+def _timeline(folder: Folder) -> Timeline | None:
+    try:
+        return read_timeline(_lines(folder, TIMELINE), source=TIMELINE)
+    except (OSError, ValueError, BadFile):
+        return None
+
+
+def _readings(folder: Folder) -> Sequence[Reading]:
+    """What is shown of the counters: memory, which is a third of them."""
+    try:
+        lines = _lines(folder, COUNTERS)
+        return list(read_counters(line for line in lines if MEMORY in line))
+    except (OSError, ValueError):
+        return ()
+
+
+def _lines(folder: Folder, name: str) -> Iterable[str]:
+    text = folder.read_bytes(name, limit=_READ_LIMIT).decode(errors="replace")
+    return text.splitlines(keepends=True)
+
+
+def _tails(folder: Folder, jobs: Sequence[JobResult]) -> dict[int, list[Tail]]:
+    """The end of what the last attempt of each job wrote."""
+    tails = {}
+    with contextlib.suppress(OSError), folder.sub("jobs") as every:
+        for index, size in _sizes(jobs).items():
+            # A job can have put anything in the place of its folder.
+            with (
+                contextlib.suppress(OSError),
+                every.sub(str(index + 1)) as job,
+                job.sub(str(jobs[index].attempts)) as attempt,
+            ):
+                found = [_tail(attempt, stream, size) for stream in STREAMS]
+                tails[index] = [tail for tail in found if tail is not None]
+    return tails
+
+
+def _sizes(jobs: Sequence[JobResult]) -> dict[int, int]:
+    """How many bytes of each stream are shown: half of all is for the jobs that are not ok."""
+    started = [index for index, job in enumerate(jobs) if job.attempts]
+    sizes = {}
+    for ok in (True, False):
+        chosen = [index for index in started if (jobs[index].status == "ok") is ok]
+        each = ALL_TAILS_BYTES // 2 // len(STREAMS) // max(1, len(chosen))
+        for index in chosen[: ALL_TAILS_BYTES // 2 // len(STREAMS) // _LEAST_TAIL]:
+            sizes[index] = min(TAIL_BYTES, max(_LEAST_TAIL, each))
+    return sizes
+
+
+def _tail(folder: Folder, stream: str, size: int) -> Tail | None:
+    """The last `size` bytes of a stream; None where there is nothing that can be read."""
+    try:
+        descriptor = folder.open_file(stream, os.O_RDONLY)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        length = os.fstat(file.fileno()).st_size
+        file.seek(max(0, length - size))
+        content = file.read(size)
+    return Tail(stream, content, cut=length > size) if content else None
