@@ -69,7 +69,8 @@ docs: $(READY)
 	python tools/check_docs.py
 
 bench: $(READY)
-	@for bench in agent.py bits.py footprint.py simulator.py starts.py guided_packing.py common_window.py predictions.py \
+	@for bench in agent.py bits.py footprint.py simulator.py starts.py report_page.py \
+		guided_packing.py common_window.py predictions.py \
 		$(foreach sweep,a b c d e f,"sweep.py --sweep $(sweep)"); do \
 		echo "$$bench"; python bench/$$bench || exit 1; \
 	done
