@@ -70,6 +70,18 @@ def plan_of(
         told = untold(plan, jobs, words, infeasible=reasons)
         return Planned(Choice(chosen=told, reason=words), (told,), Recall((), ()))
     recall = store.recall(jobs, machine, environment=environment)
+    return chosen(jobs, machine, recall, keep_threads=keep_threads, environment=environment)
+
+
+def chosen(
+    jobs: Sequence[Job],
+    machine: Machine,
+    recall: Recall,
+    *,
+    keep_threads: bool = False,
+    environment: Mapping[str, str],
+) -> Planned:
+    """Choose by what is known of the jobs, wherever that is from; the rest as in `plan_of`."""
     plans = candidates(
         jobs, machine, recall.workloads, keep_threads=keep_threads, environment=environment
     )
