@@ -16,7 +16,14 @@ from headway.core.policy import Policy
 from headway.core.view import View
 from headway.core.workload import Workload
 from headway.forecast.queue import Forecast, forecast, untold
-from headway.planners.collocation import Choice, candidates, choose, fixed_plan, mixed_plan
+from headway.planners.collocation import (
+    Choice,
+    candidates,
+    choose,
+    fixed_plan,
+    loose_plans,
+    mixed_plan,
+)
 from headway.planners.feasible import why_not
 from headway.probes.profiles import ProfileStore, Recall
 
@@ -87,10 +94,32 @@ def chosen(
     )
     if recall.known < len(jobs):
         plans = plans[-1:]  # without makespans there is nothing to compare
+    plans = _with_loose(plans, jobs, recall.workloads, machine)
     forecasts = [score(plan, jobs, recall.workloads, machine) for plan in plans]
     choice = choose(forecasts, busy_alone=busy_alone(recall.workloads, machine))
     forecasts.sort(key=lambda one: (one is not choice.chosen, one.makespan.value))
     return Planned(choice, tuple(forecasts), recall)
+
+
+def _with_loose(
+    plans: list[Plan], jobs: Sequence[Job], workloads: Sequence[Workload], machine: Machine
+) -> list[Plan]:
+    """The plans with the best of those in which nobody has cores of its own, if there are any.
+
+    It takes the place of the one of its mode, where that is no better.
+    """
+
+    def ends_s(plan: Plan) -> tuple[int, float]:
+        told = score(plan, jobs, workloads, machine, bounds=False)
+        return told.lost, told.makespan.value
+
+    loose = min(loose_plans(plans[-1], machine, workloads), key=ends_s, default=None)
+    if loose is None:
+        return plans
+    same = [plan for plan in plans if plan.mode == loose.mode]
+    if same and min(map(ends_s, same)) <= ends_s(loose):
+        return plans
+    return [*(plan for plan in plans if plan not in same), loose]
 
 
 def _not_predicted(jobs: Sequence[Job], machine: Machine) -> tuple[str, Sequence[str]]:
@@ -111,12 +140,17 @@ def _not_predicted(jobs: Sequence[Job], machine: Machine) -> tuple[str, Sequence
 
 
 def score(
-    plan: Plan, jobs: Sequence[Job], workloads: Sequence[Workload], machine: Machine
+    plan: Plan,
+    jobs: Sequence[Job],
+    workloads: Sequence[Workload],
+    machine: Machine,
+    *,
+    bounds: bool = True,
 ) -> Forecast:
-    """What a plan would come to, under its own policy."""
+    """What a plan would come to, under its own policy; without `bounds`, its value alone."""
     knobs = {**plan.policy.knobs, "learns": False}
     policy = tables.load("headway.planners", plan.policy.name, Policy).model_validate(knobs)
-    return forecast(plan, policy, jobs, workloads, machine)
+    return forecast(plan, policy, jobs, workloads, machine, bounds=bounds)
 
 
 def busy_alone(workloads: Sequence[Workload], machine: Machine) -> float | None:

@@ -72,6 +72,7 @@ def forecast(
     *,
     coefficients: PairCoefficients | None = None,
     mixtures: int | None = None,
+    bounds: bool = True,
 ) -> Forecast:
     """Carry a plan out in the simulated world.
 
@@ -85,6 +86,7 @@ def forecast(
         coefficients: What was learnt of kinds of jobs beside each other.
         mixtures: How many simulations with each job at one of its bounds or its value; as many as
             keep the work bounded, where not said.
+        bounds: Whether to say how far off it may be; if not, the list is simulated once.
 
     >>> from headway.planners.queue import Queue
     >>> from headway.testing.queues import FakeQueue, fake_jobs
@@ -106,7 +108,7 @@ def forecast(
     except SimulationError as error:
         return untold(plan, jobs, f"cannot be simulated: {error}")
     others = []
-    if known:
+    if known and bounds:
         others = [
             _simulated(plan, policy, jobs, variant, machine, together)
             for variant in _variants(workloads, mixtures)

@@ -107,7 +107,7 @@ def carried_out(
 ) -> Forecast:
     """What becomes of a way to run a list in the simulated world."""
     plan = fixed_plan(jobs, machine, mode="naive", environment={})
-    return forecast(plan, Scripted(steps=found.steps), jobs, workloads, machine, mixtures=0)
+    return forecast(plan, Scripted(steps=found.steps), jobs, workloads, machine, bounds=False)
 
 
 class Compared(NamedTuple):
@@ -360,6 +360,12 @@ class _Live:
     work: float
 
     @property
+    def figures(self) -> tuple[int, float, bool]:
+        """Threads, cores kept busy, and whether it starts up, which takes a core of any job."""
+        starts_up = self.start_up > 0
+        return self.way.threads, 1.0 if starts_up else self.way.busy, starts_up
+
+    @property
     def area(self) -> float:
         return self.start_up + self.work * self.way.busy
 
@@ -444,7 +450,7 @@ class _FreeToMove:
         now, ended = moment.now, moment.ended
         while len(ended) == len(moment.ended):
             going = _going(
-                tuple((each.way.threads, each.way.busy, each.start_up > 0) for each in live),
+                tuple(each.figures for each in live),
                 self._cores,
             )
             if going is None:

@@ -13,7 +13,7 @@ from headway.core.plan import Mode, Plan
 from headway.core.units import MIB, NS_PER_S, Unit
 from headway.core.workload import Pace, Workload
 from headway.planners.collocation import fixed_plan
-from headway.sim.attempt import Fate
+from headway.sim.attempt import MILLI, Fate
 from headway.sim.world import SimulatedWorld
 from headway.testing.machines import fake_machine
 
@@ -121,8 +121,8 @@ def known_queue(source: random.Random) -> FakeQueue:
     for job in jobs:
         alone_s, worth = 10 ** source.uniform(1, 3), source.uniform(0.8, 1.9)
         kind = source.choice(("plain", "plain", "plain", "loads", "waits"))
-        beside = source.uniform(0.2, 0.8) if kind == "loads" else 0.0
-        part = source.uniform(0.4, 0.95) if kind == "waits" else 1.0
+        beside = source.randint(200, 800) / MILLI if kind == "loads" else 0.0
+        part = source.randint(400, 950) / MILLI if kind == "waits" else 1.0
         held = source.uniform(0.1, 0.75) if tight else 0.0
         workloads[job.name] = known_job(
             job.name,

@@ -76,13 +76,14 @@ LEARNT_NS = NS_PER_S
 class Queue(Policy):
     """First come, first served, with room for what fits beside.
 
-    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit); `pin` gives each
-    job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
+    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit), and `extra` how many
+    more where jobs leave cores idle that are free to move; `pin` gives each job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
     `oom_retries` bounds how often an out-of-memory is tried again; `learns` asks for another plan
     whenever a job has ended well.
     """
 
     slots: Annotated[int, Field(ge=1)] | None = None
+    extra: Annotated[int, Field(ge=0)] = 0
     pin: bool = False
     admit: bool = True
     patience: Annotated[int, Field(ge=0)] = 16
@@ -275,7 +276,9 @@ class Queue(Policy):
 
     def _slots(self, view: View) -> int | None:
         """Cores' worth of jobs at once; a resumed run may find fewer cores than planned for."""
-        return None if self.slots is None else min(self.slots, view.machine.usable_cores)
+        if self.slots is None:
+            return None
+        return min(self.slots, view.machine.usable_cores) + self.extra
 
     def _width(self, state: JobState, view: View) -> int:
         """Slots that a job takes."""
@@ -477,7 +480,11 @@ class Queue(Policy):
     def _correct_reservation(self, state: JobState, share: Share, view: View) -> Iterator[Action]:
         if not self.admit or share.cap_bytes is not None:
             return
-        peak = int(state.peak_bytes * PEAK_MARGIN)
+        expected = state.placement.expected_bytes or 0
+        # What it was measured to need before holds until it needs more.
+        peak = max(expected, state.peak_bytes)
+        if peak > expected:
+            peak = int(peak * PEAK_MARGIN)
         wanted = max(share.reserved_bytes, peak)
         if state.phase != "start-up":
             # From its first steps on its own figures count: a small job of a sweep must not hold
