@@ -12,6 +12,7 @@ second core. It starts on one of its own, which costs it at most what its thread
 That no gain beats a small one holds for measured jobs only: else nothing would ever be learnt.
 """
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
@@ -27,6 +28,8 @@ from headway.numerics.moldable import Moldable, best_schedule
 
 # How many jobs may run side by side in a plan that is looked into: the work grows with the square.
 MOST_AT_ONCE = 32
+# About so many jobs are looked at in loose plans of each kind: of a long list few plans.
+LOOSE_JOBS = 1000
 # A job that computes all the time keeps its cores this nearly busy.
 LEFT_IDLE = 0.1
 # Of two that end at the same time the simpler one is taken.
@@ -153,7 +156,7 @@ def mixed_plan(
             update |= {
                 "cores": width,
                 "threads": _best_threads(workloads[index], width) if index in widths else width,
-                "most_cores": max(width, fastest_threads(workloads[index], cores)),
+                "most_cores": max(width, _worth_trying(workloads[index], cores)),
             }
         placements.append(placement.model_copy(update=update))
     wide = sum(width > 1 for index, width in widths.items() if choosable[index])
@@ -215,39 +218,58 @@ def loose_plans(mixed: Plan, machine: Machine, workloads: Sequence[Workload]) ->
         return
     if not any(_leaves_cores(each, cores) for each in workloads):
         return
-    ones = [
-        placement.model_copy(update={"cores": 1, "threads": 1, "most_cores": None})
-        if placement.most_cores is not None
-        else placement
-        for placement in mixed.placements
-    ]
-    longest = sorted(range(len(ones)), key=lambda index: -_area(workloads[index], 1))
-    ranked = {index: rank for rank, index in enumerate(longest, start=1)}
-    one_each = [
-        placement.model_copy(update={"rank": ranked[index]}) for index, placement in enumerate(ones)
-    ]
-    planned = [
-        placement.model_copy(update={"cores": placement.threads, "most_cores": None})
-        if placement.most_cores is not None
-        else placement
-        for placement in mixed.placements
-    ]
-    most = min(len(ones), MOST_AT_ONCE)
+    longest = sorted(range(len(workloads)), key=lambda index: -_area(workloads[index], 1))
+    ranks = {index: rank for rank, index in enumerate(longest, start=1)}
+    planned, one_each = [], []
+    for index, placement in enumerate(mixed.placements):
+        free = placement.most_cores is not None
+        # A job that is free to move uses what is there, and takes one core's turn a thread.
+        own = {"cores": placement.threads} if free else {}
+        one = {"cores": 1, "threads": 1} if free else {}
+        planned.append(placement.model_copy(update={**own, "cap_memory": False}))
+        one_each.append(planned[-1].model_copy(update={**one, "rank": ranks[index]}))
+    busy = sum(_area(each, 1) for each in workloads) / sum(
+        each.pace(1).work.value for each in workloads
+    )
+    likely = max(0, round(cores / busy) - cores)
+    most = max(0, min(len(workloads), MOST_AT_ONCE) - cores)
+    extras = sorted(range(most + 1), key=lambda extra: (abs(extra - likely), extra))
     for placements in (planned, one_each):
-        wide = any((placement.threads or 1) > 1 for placement in placements)
-        for extra in range(max(0, most - cores) + 1):
-            knobs = {**mixed.policy.knobs, "pin": False, "extra": extra}
-            yield mixed.model_copy(
-                update={
-                    "mode": "mixed" if wide else "shared",
-                    "placements": tuple(
-                        each.model_copy(update={"cap_memory": False}) for each in placements
-                    ),
-                    "policy": mixed.policy.model_copy(update={"knobs": knobs}),
-                    "reason": f"up to {cores + extra} at once, threads divided, free to move "
-                    "between cores",
-                }
-            )
+        for extra in extras[: max(1, LOOSE_JOBS // len(workloads))]:
+            yield _loose(mixed, placements, extra, cores)
+
+
+def _loose(plan: Plan, placements: Sequence[Placement], extra: int, cores: int) -> Plan:
+    wide = any((placement.threads or 1) > 1 for placement in placements)
+    knobs = {**plan.policy.knobs, "pin": False, "extra": extra}
+    return plan.model_copy(
+        update={
+            "mode": "mixed" if wide else "shared",
+            "placements": tuple(placements),
+            "policy": plan.policy.model_copy(update={"knobs": knobs}),
+            "reason": f"up to {cores + extra} at once, threads divided, free to move between cores",
+        }
+    )
+
+
+def near_plan(plan: Plan, *, cores: int, source: random.Random) -> Plan:
+    """A loose plan like another: more or fewer at once, other threads for a job, or two exchanged."""
+    placements = list(plan.placements)
+    extra = plan.policy.knobs["extra"]
+    free = [index for index, each in enumerate(placements) if each.most_cores is not None]
+    one, other = source.choices(range(len(placements)), k=2)
+    move = source.random()
+    if move < 0.2:
+        extra = max(0, extra + source.choice((-1, 1)))
+    elif move < 0.6 and free:
+        index, threads = source.choice(free), source.randint(1, cores)
+        update = {"cores": threads, "threads": threads}
+        placements[index] = placements[index].model_copy(update=update)
+    else:
+        ranks = placements[one].rank, placements[other].rank
+        for index, rank in zip((other, one), ranks, strict=True):
+            placements[index] = placements[index].model_copy(update={"rank": rank})
+    return _loose(plan, placements, extra, cores)
 
 
 def _leaves_cores(workload: Workload, cores: int) -> bool:
@@ -275,6 +297,15 @@ def fastest_threads(workload: Workload, cores: int) -> int:
     return min(
         range(1, cores + 1), key=lambda threads: (workload.pace(threads).work.value, threads)
     )
+
+
+def _worth_trying(workload: Workload, cores: int) -> int:
+    """Up to how many idle cores a job may take: of those whose worth is known it has its part."""
+    fastest = fastest_threads(workload, cores)
+    measured = workload.known and fastest <= max(
+        (each.threads for each in workload.paces), default=cores
+    )
+    return 1 if measured else fastest
 
 
 def _capacity(machine: Machine) -> float:

@@ -21,6 +21,7 @@ simulated world: the searches' own clock is never believed.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from math import inf
 from typing import Annotated, NamedTuple
 
@@ -107,7 +108,7 @@ def carried_out(
 ) -> Forecast:
     """What becomes of a way to run a list in the simulated world."""
     plan = fixed_plan(jobs, machine, mode="naive", environment={})
-    return forecast(plan, Scripted(steps=found.steps), jobs, workloads, machine, bounds=False)
+    return forecast(plan, Scripted(steps=found.steps), jobs, workloads, machine, mixtures=0)
 
 
 class Compared(NamedTuple):
@@ -236,7 +237,7 @@ class _OnOwnCores:
         count, best = len(self._ways), None
         levels: list[dict[int, list[_Begun]]] = [{} for _ in range(count + 1)]
         levels[0][0] = [_Begun(0.0, 0.0, (), (0.0,) * self._cores, ())]
-        for level, following in zip(levels, levels[1:], strict=False):
+        for level, following in pairwise(levels):
             for started, beginnings in level.items():
                 for begun in beginnings:
                     for job in range(count):

@@ -76,10 +76,11 @@ LEARNT_NS = NS_PER_S
 class Queue(Policy):
     """First come, first served, with room for what fits beside.
 
-    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit), and `extra` how many
-    more where jobs leave cores idle that are free to move; `pin` gives each job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
-    `oom_retries` bounds how often an out-of-memory is tried again; `learns` asks for another plan
-    whenever a job has ended well.
+    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit), and `extra` how
+    many more, where jobs that are free to move leave cores idle; `pin` gives each job cores of its
+    own; `admit` holds jobs back for memory; `patience` bounds overtaking; `oom_retries` bounds how
+    often an out-of-memory is tried again; `learns` asks for another plan whenever a job has ended
+    well.
     """
 
     slots: Annotated[int, Field(ge=1)] | None = None
