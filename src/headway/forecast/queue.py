@@ -7,6 +7,7 @@ bound, and a few times with each job at one of the three; the forecast holds all
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from headway.core.estimate import Estimate, Origin, unknown
 from headway.core.job import Job, Name
@@ -160,14 +161,16 @@ def _together(machine: Machine, coefficients: PairCoefficients) -> Together:
     usable = machine.host.cores[: machine.usable_cores]
     stand_in = {core: usable[n % len(usable)] for n, core in enumerate(machine.host.cores)}
 
-    def together(beside: Sequence[Beside]) -> Sequence[float]:
+    # A job is looked at many times with the same neighbours, in this simulation and the next.
+    @lru_cache(maxsize=1024)
+    def together(beside: tuple[Beside, ...]) -> Sequence[float]:
         members = [
             Member(*one._replace(pinned=one.pinned and tuple({stand_in[c] for c in one.pinned})))
             for one in beside
         ]
         return rates(members, usable, coefficients)
 
-    return together
+    return lambda beside: together(tuple(beside))
 
 
 def _undisturbed(machine: Machine) -> Machine:

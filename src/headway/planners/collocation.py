@@ -253,7 +253,7 @@ def _loose(plan: Plan, placements: Sequence[Placement], extra: int, cores: int) 
 
 
 def near_plan(plan: Plan, *, cores: int, source: random.Random) -> Plan:
-    """A loose plan like another: more or fewer at once, other threads for a job, or two exchanged."""
+    """A loose plan like another: more at once, or fewer; other threads for a job; two exchanged."""
     placements = list(plan.placements)
     extra = plan.policy.knobs["extra"]
     free = [index for index, each in enumerate(placements) if each.most_cores is not None]
