@@ -7,6 +7,7 @@ bound, and a few times with each job at one of the three; the forecast holds all
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from headway.core.estimate import Estimate, Origin, least_sure, unknown
 from headway.core.job import Job, Name
@@ -28,6 +29,7 @@ from headway.sim.world import SimulatedWorld
 MIXTURES = 3
 # Ticks a simulated list: its policy corrects reservations and looks at time-outs at each.
 TICKS = 200
+QUICK_TICKS = 20
 # After so many without anything going on, a job waits for what others hold.
 IDLE_TICKS = 50
 
@@ -73,6 +75,7 @@ def forecast(
     *,
     coefficients: PairCoefficients | None = None,
     mixtures: int | None = None,
+    bounds: bool = True,
 ) -> Forecast:
     """Carry a plan out in the simulated world.
 
@@ -86,6 +89,8 @@ def forecast(
         coefficients: What was learnt of kinds of jobs beside each other.
         mixtures: How many simulations with each job at one of its bounds or its value; as many as
             keep the work bounded, where not said.
+        bounds: Whether to say how far off it may be; if not, the list is simulated once, and looked
+            at less often meanwhile.
 
     >>> from headway.planners.queue import Queue
     >>> from headway.testing.queues import FakeQueue, fake_jobs
@@ -105,11 +110,12 @@ def forecast(
     workloads = [_with_memory(workload) for workload in workloads]
     try:
         nominal = [_nominal(workload) for workload in workloads]
-        middle = _simulated(plan, policy, jobs, nominal, machine, together)
+        ticks = TICKS if bounds else QUICK_TICKS
+        middle = _simulated(plan, policy, jobs, nominal, machine, together, ticks=ticks)
     except SimulationError as error:
         return untold(plan, jobs, f"cannot be simulated: {error}")
     others = []
-    if known:
+    if known and bounds:
         others = [
             _simulated(plan, policy, jobs, variant, machine, together)
             for variant in _variants(workloads, mixtures)
@@ -163,14 +169,16 @@ def _together(machine: Machine, coefficients: PairCoefficients) -> Together:
     usable = machine.host.cores[: machine.usable_cores]
     stand_in = {core: usable[n % len(usable)] for n, core in enumerate(machine.host.cores)}
 
-    def together(beside: Sequence[Beside]) -> Sequence[float]:
+    # A job is looked at many times with the same neighbours, in this simulation and the next.
+    @lru_cache(maxsize=1024)
+    def together(beside: tuple[Beside, ...]) -> Sequence[float]:
         members = [
             Member(*one._replace(pinned=one.pinned and tuple({stand_in[c] for c in one.pinned})))
             for one in beside
         ]
         return rates(members, usable, coefficients)
 
-    return together
+    return lambda beside: together(tuple(beside))
 
 
 def _undisturbed(machine: Machine) -> Machine:
@@ -197,6 +205,8 @@ def _simulated(
     workloads: Sequence[Workload],
     machine: Machine,
     together: Together,
+    *,
+    ticks: int = TICKS,
 ) -> SimulatedWorld:
     total_s = sum(workload.duration.value for workload in workloads)
     world = SimulatedWorld(
@@ -205,7 +215,7 @@ def _simulated(
         machine,
         workloads,
         together=together,
-        tick_ns=max(NS_PER_S, round(total_s * NS_PER_S / TICKS)),
+        tick_ns=max(NS_PER_S, round(total_s * NS_PER_S / ticks)),
         idle_ticks=IDLE_TICKS,
     )
     drive(policy, world)

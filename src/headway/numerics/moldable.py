@@ -99,7 +99,7 @@ def list_schedule(
 
 
 def best_schedule(
-    tasks: Sequence[Moldable], *, cores: int, memory: float = float("inf"), tries: int = 4000
+    tasks: Sequence[Moldable], *, cores: int, memory: float = float("inf"), tries: int = 16000
 ) -> Schedule:
     """Widths and an order with which the last task ends early.
 
@@ -107,8 +107,8 @@ def best_schedule(
         tasks: Each with a time for 1 up to `cores` cores.
         cores: How many there are.
         memory: What tasks that run together may hold, in the unit of `Moldable.memory`.
-        tries: About how many schedules are looked at, of a list of eight; of a long list fewer,
-            so that the work stays about the same.
+        tries: About how many schedules are looked at, of a list of eight or fewer; of a longer one
+            fewer by the square of its length, since each takes longer and is nearer to the best.
 
     Narrow tasks side by side, and a wide one with both cores:
 
@@ -132,8 +132,7 @@ def best_schedule(
     best = min(
         (tried(widths) for widths in _allotments(tasks, cores)), key=lambda found: found.cost
     )
-    # A try costs about n log n: the number of tries shrinks with the length of the list.
-    left = tries * 8 // max(8, len(tasks))
+    left = tries * 64 // max(8, len(tasks)) ** 2
     source = random.Random(0)
     current = best
     while left > 0 and (cores > 1 or len(tasks) > 1):

@@ -12,7 +12,8 @@ second core. It starts on one of its own, which costs it at most what its thread
 That no gain beats a small one holds for measured jobs only: else nothing would ever be learnt.
 """
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from headway.core.errors import DoesNotFit
@@ -27,6 +28,10 @@ from headway.numerics.moldable import Moldable, best_schedule
 
 # How many jobs may run side by side in a plan that is looked into: the work grows with the square.
 MOST_AT_ONCE = 32
+# About so many jobs are looked at in loose plans of each kind: of a long list few plans.
+LOOSE_JOBS = 1000
+# A job that computes all the time keeps its cores this nearly busy.
+LEFT_IDLE = 0.1
 # Of two that end at the same time the simpler one is taken.
 _SIMPLE: tuple[Mode, ...] = ("serial", "partitioned", "shared", "mixed", "naive")
 
@@ -150,8 +155,8 @@ def mixed_plan(
             width = widths.get(index, 1)
             update |= {
                 "cores": width,
-                "threads": width,
-                "most_cores": max(width, fastest_threads(workloads[index], cores)),
+                "threads": _best_threads(workloads[index], width) if index in widths else width,
+                "most_cores": max(width, _worth_trying(workloads[index], cores)),
             }
         placements.append(placement.model_copy(update=update))
     wide = sum(width > 1 for index, width in widths.items() if choosable[index])
@@ -220,6 +225,92 @@ def candidates(
     return [*plans, mixed]
 
 
+def loose_plans(mixed: Plan, machine: Machine, workloads: Sequence[Workload]) -> Iterator[Plan]:
+    """Plans in which nobody has cores of its own, where that may give cores to use that stay idle.
+
+    A job may keep less than a core busy for each of its threads, or more where processes load its
+    data beside them. So as many run at once as there are cores, or more; with the threads of the
+    mixed plan, or with one each and the longest first.
+
+    Args:
+        mixed: As `mixed_plan` gives it.
+        machine: Its usable cores bound what runs at once.
+        workloads: What is known of the jobs; nothing is given where a duration is not.
+    """
+    cores = machine.usable_cores
+    if not all(workload.known for workload in workloads):
+        return
+    if not any(_leaves_cores(each, cores) for each in workloads):
+        return
+    longest = sorted(range(len(workloads)), key=lambda index: -_area(workloads[index], 1))
+    ranks = {index: rank for rank, index in enumerate(longest, start=1)}
+    planned, one_each = [], []
+    for index, placement in enumerate(mixed.placements):
+        free = placement.most_cores is not None
+        # A job that is free to move uses what is there, and takes one core's turn a thread.
+        own = {"cores": placement.threads} if free else {}
+        one = {"cores": 1, "threads": 1} if free else {}
+        planned.append(placement.model_copy(update={**own, "cap_memory": False}))
+        one_each.append(planned[-1].model_copy(update={**one, "rank": ranks[index]}))
+    busy = sum(_area(each, 1) for each in workloads) / sum(
+        each.pace(1).work.value for each in workloads
+    )
+    likely = max(0, round(cores / busy) - cores)
+    most = max(0, min(len(workloads), MOST_AT_ONCE) - cores)
+    extras = sorted(range(most + 1), key=lambda extra: (abs(extra - likely), extra))
+    for placements in (planned, one_each):
+        for extra in extras[: max(1, LOOSE_JOBS // len(workloads))]:
+            yield _loose(mixed, placements, extra, cores)
+
+
+def _loose(plan: Plan, placements: Sequence[Placement], extra: int, cores: int) -> Plan:
+    wide = any((placement.threads or 1) > 1 for placement in placements)
+    knobs = {**plan.policy.knobs, "pin": False, "extra": extra}
+    return plan.model_copy(
+        update={
+            "mode": "mixed" if wide else "shared",
+            "placements": tuple(placements),
+            "policy": plan.policy.model_copy(update={"knobs": knobs}),
+            "reason": f"up to {cores + extra} at once, threads divided, free to move between cores",
+        }
+    )
+
+
+def near_plan(plan: Plan, *, cores: int, source: random.Random) -> Plan:
+    """A loose plan like another: more at once, or fewer; other threads for a job; two exchanged."""
+    placements = list(plan.placements)
+    extra = plan.policy.knobs["extra"]
+    free = [index for index, each in enumerate(placements) if each.most_cores is not None]
+    one, other = source.choices(range(len(placements)), k=2)
+    move = source.random()
+    if move < 0.2:
+        extra = max(0, extra + source.choice((-1, 1)))
+    elif move < 0.6 and free:
+        index, threads = source.choice(free), source.randint(1, cores)
+        update = {"cores": threads, "threads": threads}
+        placements[index] = placements[index].model_copy(update=update)
+    else:
+        ranks = placements[one].rank, placements[other].rank
+        for index, rank in zip((other, one), ranks, strict=True):
+            placements[index] = placements[index].model_copy(update={"rank": rank})
+    return _loose(plan, placements, extra, cores)
+
+
+def _leaves_cores(workload: Workload, cores: int) -> bool:
+    """Whether a job keeps more or fewer cores busy than it has threads, as far as was measured."""
+    return any(
+        abs(min(pace.cores, cores) - pace.threads) > LEFT_IDLE * pace.threads
+        for pace in workload.paces
+        if pace.threads <= cores
+    )
+
+
+def _area(workload: Workload, threads: int) -> float:
+    """Seconds of cores that a job takes."""
+    pace = workload.pace(threads)
+    return workload.start_up.value + pace.work.value * pace.cores
+
+
 def fastest_threads(workload: Workload, cores: int) -> int:
     """The count of threads with which a job is thought to go fastest; of equal ones the smallest.
 
@@ -232,6 +323,15 @@ def fastest_threads(workload: Workload, cores: int) -> int:
     )
 
 
+def _worth_trying(workload: Workload, cores: int) -> int:
+    """Up to how many idle cores a job may take: of those whose worth is known it has its part."""
+    fastest = fastest_threads(workload, cores)
+    measured = workload.known and fastest <= max(
+        (each.threads for each in workload.paces), default=cores
+    )
+    return 1 if measured else fastest
+
+
 def _capacity(machine: Machine) -> float:
     """Bytes that jobs may use in all, beside others."""
     return max(0.0, machine.capacity_bytes - machine.foreign.memory_bytes)
@@ -240,19 +340,37 @@ def _capacity(machine: Machine) -> float:
 def _task(workload: Workload, placement: Placement, choosable: bool, cores: int) -> Moldable:
     """A job for the search; one whose width is given never ends with another."""
     start_up_s = workload.start_up.value if workload.start_up.known else 0.0
-    times = [start_up_s + _planned_s(workload, width) for width in range(1, cores + 1)]
-    if not choosable:
-        given = min(placement.cores or 1, cores)
-        times = [inf if width < given else times[given - 1] for width in range(1, cores + 1)]
+    given = min(placement.cores or 1, cores)
+    times = []
+    for width in range(1, cores + 1):
+        if choosable:
+            work_s = _work_s(workload, _best_threads(workload, width), width)
+        elif width < given:
+            work_s = inf
+        else:
+            work_s = _work_s(workload, placement.threads or workload.own_threads or given, given)
+        times.append(start_up_s + work_s)
     peak = workload.peak_bytes
     return Moldable(tuple(times), peak.high if peak.known else 0.0)
 
 
-def _planned_s(workload: Workload, width: int) -> float:
+def _best_threads(workload: Workload, width: int) -> int:
+    """With how many threads a job is planned to go fastest on so many cores of its own.
+
+    Fewer than cores where further threads are worth nothing, or where it has processes beside them.
+    """
+    return min(
+        range(1, width + 1), key=lambda threads: (_work_s(workload, threads, width), threads)
+    )
+
+
+def _work_s(workload: Workload, threads: int, width: int) -> float:
     """Seconds of work to plan with: nobody waits for cores whose worth was never measured."""
-    work = workload.pace(width).work
-    measured = [pace.threads for pace in workload.paces]
-    return work.high if measured and width > max(measured) else work.value
+    pace = workload.pace(threads)
+    measured = [each.threads for each in workload.paces]
+    work_s = pace.work.high if measured and threads > max(measured) else pace.work.value
+    # A job that keeps more cores busy than it has takes as many times as long.
+    return work_s * max(1.0, pace.cores / width)
 
 
 class Choice(Noun):

@@ -87,6 +87,7 @@ class GuidedPacking(Policy):
         return Admission(
             devices=_Devices(self),
             slots=None if counts_only else view.machine.usable_cores,
+            extra=0,
             pin=False,
             admit=not counts_only,
             patience=self.patience,

@@ -18,13 +18,15 @@ from headway.planners.admission.devices import WholeDevices
 class Queue(Policy):
     """First come, first served, with room for what fits beside.
 
-    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit); `pin` gives each
-    job cores of its own; `admit` holds jobs back for memory; `patience` bounds overtaking;
-    `oom_retries` bounds how often an out-of-memory is tried again; `learns` asks for another plan
-    whenever a job has ended well.
+    Knobs: `slots` is how many cores' worth of jobs run at once (None: no limit), and `extra` how
+    many more, where jobs that are free to move leave cores idle; `pin` gives each job cores of its
+    own; `admit` holds jobs back for memory; `patience` bounds overtaking; `oom_retries` bounds how
+    often an out-of-memory is tried again; `learns` asks for another plan whenever a job has ended
+    well.
     """
 
     slots: Annotated[int, Field(ge=1)] | None = None
+    extra: Annotated[int, Field(ge=0)] = 0
     pin: bool = False
     admit: bool = True
     patience: Annotated[int, Field(ge=0)] = 16
@@ -44,6 +46,7 @@ class Queue(Policy):
         return Admission(
             devices=WholeDevices(),
             slots=self.slots,
+            extra=self.extra,
             pin=self.pin,
             admit=self.admit,
             patience=self.patience,

@@ -109,7 +109,8 @@ class SimulatedAttempt:
         place = next((place for place, left in enumerate(self._left) if left), -1)
         limits = [self._widths[place], MILLI * self._machine.usable_cores]
         threads = self.fate.threads or self.share.threads
-        if threads is not None:
+        # A measured pace says what these threads keep busy, with the processes beside them.
+        if threads is not None and not self.workload.paces:
             limits.append(MILLI * threads)
         if self.share.cores is not None:
             limits.append(MILLI * len(self.share.cores))
@@ -120,7 +121,7 @@ class SimulatedAttempt:
         """Threads it computes with, however few cores they run on."""
         if self.fate.threads is not None:
             return self.fate.threads
-        return -(-self.width // MILLI)
+        return min(self.threads, -(-self.width // MILLI))
 
     def beside(self, kind: str) -> Beside:
         """What the others have beside them."""

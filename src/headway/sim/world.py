@@ -126,6 +126,8 @@ class SimulatedWorld:
         self._tick_ns = self._next_tick_ns = tick_ns
         self._most_idle_ticks, self._idle_ticks = idle_ticks, 0
         self._spans: list[Span] = []
+        # Whether who runs, or how, is another than when it was last asked how fast each goes.
+        self._changed = False
 
     # --- the protocol of a world -----------------------------------------------------------------
 
@@ -292,6 +294,7 @@ class SimulatedWorld:
 
     def _go_on(self, attempt: SimulatedAttempt) -> None:
         """Add the attempt's next task; one that hangs has none."""
+        self._changed = True
         if self._add_task(attempt):
             return
         if not attempt.hangs:
@@ -309,8 +312,9 @@ class SimulatedWorld:
 
     def _retime(self) -> None:
         """Let each attempt go on as fast as those beside it allow from now on."""
-        if self._together is None:
+        if self._together is None or not self._changed:
             return
+        self._changed = False
         live = [attempt for attempt in self._attempts.values() if attempt.task is not None]
         kinds = [self.view.states[attempt.index].job.script for attempt in live]
         beside = [attempt.beside(kind) for attempt, kind in zip(live, kinds, strict=True)]
@@ -361,6 +365,7 @@ class SimulatedWorld:
 
     def _leave(self, attempt: SimulatedAttempt, outcome: Outcome) -> None:
         """An attempt is over, with what was measured of it."""
+        self._changed = True
         self._read(attempt)
         if attempt.task is not None:
             self._simulator.cancel(attempt.task)

@@ -73,6 +73,7 @@ class Admission:
     Args:
         devices: Which devices a job is given.
         slots: How many cores' worth of jobs run at once; None: no limit.
+        extra: How many more, where jobs that are free to move leave cores idle.
         pin: Each job gets cores of its own.
         admit: Jobs are held back for memory of the host.
         patience: How many may overtake the first one that has to wait.
@@ -82,6 +83,7 @@ class Admission:
 
     devices: DeviceRule
     slots: int | None
+    extra: int
     pin: bool
     admit: bool
     patience: int
@@ -137,7 +139,9 @@ class Admission:
             group = state.job.group
             if group is not None and group in tried:
                 continue
-            if blocked is not None and self._still_too_wide(state, room, view):
+            if blocked is not None and (
+                self._still_too_wide(state, room, view) or self._still_too_large(state, room, view)
+            ):
                 continue
             members = [state]
             if group is not None:
@@ -212,6 +216,16 @@ class Admission:
             and state.wait_reason == _waits_for(width)
         )
 
+    def _still_too_large(self, state: JobState, room: Room, view: View) -> bool:
+        """Whether a job waits for more memory than is left, and was told so: nothing is new."""
+        needed = self._least_reservation(state, view)
+        return (
+            self.admit
+            and room.beside > 0
+            and needed > room.bytes
+            and state.wait_reason.startswith(_waits_for_bytes(needed))
+        )
+
     def _room(self, view: View, *, empty: bool = False) -> Room:
         """What is free to give; `empty`: what would be, without any job of ours."""
         slots = self._slots(view)
@@ -275,7 +289,9 @@ class Admission:
 
     def _slots(self, view: View) -> int | None:
         """Cores' worth of jobs at once; a resumed run may find fewer cores than planned for."""
-        return None if self.slots is None else min(self.slots, view.machine.usable_cores)
+        if self.slots is None:
+            return None
+        return min(self.slots, view.machine.usable_cores) + self.extra
 
     def _width(self, state: JobState, view: View) -> int:
         """Slots that a job takes."""
@@ -358,7 +374,7 @@ class Admission:
             if declared <= free_bytes:
                 return ""
             others = show_bytes(view.foreign_bytes)
-            return f"waits for {show_bytes(declared)} of memory: {free} free, others use {others}"
+            return f"{_waits_for_bytes(declared)}: {free} free, others use {others}"
         known = (
             state.reserved_bytes
             or declared
@@ -366,23 +382,30 @@ class Admission:
             or view.peak_of_script(state.job.script)
         )
         if reserved > free_bytes:
-            return f"waits for {show_bytes(reserved)} of memory: {free} not reserved"
+            return f"{_waits_for_bytes(reserved)}: {free} not reserved"
         if not known and reserved < SLIVER * view.capacity_bytes / (self._slots(view) or 1):
             return f"waits for memory: {free} not reserved, and its need is not known yet"
         return ""
 
     def _reservation(self, state: JobState, room: Room, view: View) -> int:
-        """Bytes to reserve at the start; a declared cap is kept exactly as declared."""
+        """Bytes to reserve at the start."""
+        least = self._least_reservation(state, view)
+        sure = state.reserved_bytes is not None or state.placement.expected_bytes is not None
+        if sure or (state.placement.cap_memory and state.job.memory_bytes is not None):
+            return least
+        return max(least, self._fair_share(state, room, view))
+
+    def _least_reservation(self, state: JobState, view: View) -> int:
+        """What is reserved however much is left; a declared cap is kept exactly as declared."""
+        declared = state.job.memory_bytes
         if state.reserved_bytes is not None:
             return state.reserved_bytes
-        if state.placement.cap_memory and state.job.memory_bytes is not None:
-            return state.job.memory_bytes
+        if state.placement.cap_memory and declared is not None:
+            return declared
         expected = state.placement.expected_bytes
-        if expected is not None:
-            return max(state.job.memory_bytes or 0, expected)
-        fair = self._fair_share(state, room, view)
-        peak = view.peak_of_script(state.job.script) or 0
-        return max(state.job.memory_bytes or 0, int(peak * PEAK_MARGIN), fair)
+        if expected is None:
+            expected = int((view.peak_of_script(state.job.script) or 0) * PEAK_MARGIN)
+        return max(declared or 0, expected)
 
     def _fair_share(self, state: JobState, room: Room, view: View) -> int:
         """An equal part of all memory for its width, or of what is left where that is less."""
@@ -472,7 +495,11 @@ class Admission:
     def _correct_reservation(self, state: JobState, share: Share, view: View) -> Iterator[Action]:
         if not self.admit or share.cap_bytes is not None:
             return
-        peak = int(state.peak_bytes * PEAK_MARGIN)
+        expected = state.placement.expected_bytes or 0
+        # What it was measured to need before holds until it needs more.
+        peak = max(expected, state.peak_bytes)
+        if peak > expected:
+            peak = int(peak * PEAK_MARGIN)
         wanted = max(share.reserved_bytes, peak)
         if state.phase != "start-up":
             # From its first steps on its own figures count: a small job of a sweep must not hold
@@ -545,6 +572,10 @@ def _held(share: Share, state: JobState, view: View) -> int:
 
 def _waits_for(width: int) -> str:
     return f"waits for {_free_cores(width)}"
+
+
+def _waits_for_bytes(needed: int) -> str:
+    return f"waits for {show_bytes(needed)} of memory"
 
 
 def _free_cores(count: int) -> str:
