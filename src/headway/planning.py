@@ -167,8 +167,6 @@ def expected_of(
     if words:
         return Expected.of(untold(plan, jobs, words, infeasible=reasons), ())
     recall = store.recall(jobs, machine, environment=environment)
-    if recall.known < len(jobs):
-        return Expected.of(untold(plan, jobs, "some jobs were never measured"), recall.workloads)
     coefficients = coefficients_of(jobs, machine, store)
     told = score(plan, jobs, recall.workloads, machine, coefficients=coefficients)
     return Expected.of(told, recall.workloads)

@@ -6,10 +6,11 @@ from headway.core import catalogue
 from headway.core.errors import DoesNotFit
 from headway.core.units import NS_PER_S
 from headway.planners.queue import Queue
-from headway.planning import MOST_PLANNED, PLANNED_AHEAD, plan_of, replanner
+from headway.planning import MOST_PLANNED, PLANNED_AHEAD, expected_of, plan_of, replanner
 from headway.probes.profiles import ProfileStore
 from headway.sim.drive import drive
 from headway.testing.machines import fake_machine
+from headway.testing.profiles import past_attempt
 from headway.testing.queues import FakeQueue, fake_job, fake_jobs
 
 
@@ -39,6 +40,30 @@ def test_what_a_run_learnt_is_known_to_the_next(store):
     assert modes[0] == planned.plan.mode
     makespans = [one.makespan.value for one in planned.forecasts[1:]]
     assert makespans == sorted(makespans)
+
+
+def test_who_is_known_is_predicted_beside_who_is_not(store):
+    queue = FakeQueue(jobs=fake_jobs(2))
+    with store.learner(queue.machine, environment={}) as learner:
+        world = queue.world(queue.plan("partitioned"))
+        drive(Queue(slots=2, pin=True), world, watch=learner.watch)
+    jobs = [*queue.jobs, fake_job("stranger")]
+    planned = plan_of(jobs, queue.machine, store=store, environment={})
+    assert not planned.choice.chosen.makespan.known
+    first, second, stranger = planned.expected.jobs
+    assert first.duration.value == second.duration.value == pytest.approx(11, rel=0.01)
+    assert stranger.duration is None
+    fixed = queue.plan("serial").model_copy(update={"placements": planned.plan.placements})
+    given = expected_of(fixed, jobs, queue.machine, store=store, environment={})
+    assert given.jobs[0].duration is not None
+
+
+def test_a_job_whose_memory_was_never_seen_can_be_planned(store):
+    job = fake_job("a")
+    store.learn([past_attempt(job, fake_machine(), ended_ns=1, peak_bytes=None)] * 2)
+    planned = plan_of([job], fake_machine(), store=store, environment={})
+    assert planned.choice.chosen.makespan.known
+    assert not planned.choice.chosen.peak_bytes.known
 
 
 def test_a_long_list_is_not_looked_into(store):

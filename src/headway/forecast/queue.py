@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from headway.core.estimate import Estimate, Origin, least_sure, unknown
+from headway.core.estimate import Estimate, Origin, least_sure, total, unknown
 from headway.core.job import Job, Name
 from headway.core.machine import Machine
 from headway.core.noun import Noun
@@ -55,7 +55,9 @@ class Forecast(Noun):
     """What a plan would come to.
 
     `makespan` is unknown where a job's duration is; `feasible` says why no job can run, "" where
-    one can; `lost` is how many attempts would end for want of memory.
+    one can; `lost` is how many attempts would end for want of memory. `spans_s` are the makespans
+    of all that was simulated, in s: the same job has the same duration in the same place of two
+    forecasts, so that they can be compared place by place.
     """
 
     plan: Plan
@@ -64,6 +66,7 @@ class Forecast(Noun):
     peak_bytes: Estimate
     jobs: tuple[JobForecast, ...]
     lost: int = 0
+    spans_s: tuple[float, ...] = ()
 
 
 def forecast(
@@ -129,9 +132,10 @@ def forecast(
         if seen
         else unknown("bytes", source="memory of some jobs was never measured"),
         jobs=tuple(
-            _job_forecast(spans, index, workload if known else None)
+            _job_forecast(spans, index, workload, timed=known)
             for index, workload in enumerate(workloads)
         ),
+        spans_s=tuple(world.makespan_ns / NS_PER_S for world in spans) if known else (),
         lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
     )
 
@@ -315,17 +319,14 @@ def _why_none(world: SimulatedWorld) -> str:
 
 
 def _job_forecast(
-    worlds: Sequence[SimulatedWorld], index: int, known: Workload | None
+    worlds: Sequence[SimulatedWorld], index: int, workload: Workload, *, timed: bool
 ) -> JobForecast:
     state = worlds[0].view.states[index]
     if state.status == "infeasible":
         return JobForecast(
             name=state.job.name, group=state.job.group, status="infeasible", reason=state.cause
         )
-    times = [_seconds(world.view.states[index]) for world in worlds]
-    took_s = [seconds for seconds in times if seconds is not None]
-    ran = known is not None and times[0] is not None
-    cores = worlds[0].view.machine.usable_cores
+    ran = timed and _seconds(state) is not None
     return JobForecast(
         name=state.job.name,
         group=state.job.group,
@@ -333,10 +334,23 @@ def _job_forecast(
         reason=state.cause if state.status != "ok" else "",
         start_s=(state.started_ns or 0) / NS_PER_S if ran else None,
         end_s=(state.ended_ns or 0) / NS_PER_S if ran else None,
-        duration=_simulated_seconds(took_s, [_work_as_placed(state, known, cores)])
-        if ran and known is not None
-        else None,
+        duration=_duration(worlds, index, workload, timed=timed),
     )
+
+
+def _duration(
+    worlds: Sequence[SimulatedWorld], index: int, workload: Workload, *, timed: bool
+) -> Estimate | None:
+    """How long a job's last attempt would take; beside jobs that nobody knows, as if alone."""
+    state = worlds[0].view.states[index]
+    if not workload.known or _seconds(state) is None:
+        return None
+    work = _work_as_placed(state, workload, worlds[0].view.machine.usable_cores)
+    if not timed:
+        alone = total([work, workload.start_up])
+        return alone.model_copy(update={"origin": least_sure(["modelled", alone.origin])})
+    times = [_seconds(world.view.states[index]) for world in worlds]
+    return _simulated_seconds([seconds for seconds in times if seconds is not None], [work])
 
 
 def _seconds(state: JobState) -> float | None:

@@ -86,6 +86,18 @@ def test_a_gain_inside_the_bounds_is_no_gain():
     assert "inside the bounds; one job alone keeps 97% of the cores busy" in choice.reason
 
 
+def test_a_gain_that_every_simulation_has_counts_however_wide_the_bounds():
+    jobs = fake_jobs(4)
+    workloads = [known(job.name, 17.0, 10.0, spread=0.15) for job in jobs]
+    choice = choose(scored(jobs, fake_machine(), workloads))
+    serial = next(
+        one for one in scored(jobs, fake_machine(), workloads) if one.plan.mode == "serial"
+    )
+    assert choice.chosen.plan.mode == "partitioned"
+    assert choice.chosen.makespan.high > serial.makespan.low
+    assert len(choice.chosen.spans_s) == len(serial.spans_s) > 2
+
+
 def test_what_serial_takes_was_not_measured_so_sharing_is_tried():
     jobs = fake_jobs(4)
     one = [
