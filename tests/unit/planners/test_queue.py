@@ -159,7 +159,7 @@ def test_a_measured_need_stays_reserved_while_the_memory_still_grows():
 
 
 def test_who_waits_behind_another_is_told_again_only_what_is_new():
-    story = Story(fake_jobs(4))
+    story = Story(fake_jobs(4), machine=fake_machine(cores=3))
     expecting(story, 5 * GIB, 4 * GIB, 6 * GIB, GIB)
     waits = [action.reason for action in story.arrive(0, 1, 2) if isinstance(action, Wait)]
     assert [reason.partition(":")[0] for reason in waits] == [
