@@ -99,7 +99,7 @@ def list_schedule(
 
 
 def best_schedule(
-    tasks: Sequence[Moldable], *, cores: int, memory: float = float("inf"), tries: int = 16000
+    tasks: Sequence[Moldable], *, cores: int, memory: float = float("inf"), tries: int = 12000
 ) -> Schedule:
     """Widths and an order with which the last task ends early.
 

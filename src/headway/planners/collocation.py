@@ -249,7 +249,7 @@ def loose_plans(mixed: Plan, machine: Machine, workloads: Sequence[Workload]) ->
     planned, one_each = [], []
     for index, placement in enumerate(mixed.placements):
         free = placement.most_cores is not None
-        # A job that is free to move uses what is there, and takes one core's turn a thread.
+        # A job that is free to move uses what is there, and counts for one core a thread.
         own = {"cores": placement.threads} if free else {}
         one = {"cores": 1, "threads": 1} if free else {}
         planned.append(placement.model_copy(update={**own, "cap_memory": False}))
@@ -267,7 +267,8 @@ def loose_plans(mixed: Plan, machine: Machine, workloads: Sequence[Workload]) ->
 
 def _loose(plan: Plan, placements: Sequence[Placement], extra: int, cores: int) -> Plan:
     wide = any((placement.threads or 1) > 1 for placement in placements)
-    knobs = {**plan.policy.knobs, "pin": False, "extra": extra}
+    # All its jobs are known, and planning again would give them cores of their own.
+    knobs = {**plan.policy.knobs, "pin": False, "extra": extra, "learns": False}
     return plan.model_copy(
         update={
             "mode": "mixed" if wide else "shared",

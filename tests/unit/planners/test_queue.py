@@ -141,6 +141,38 @@ def test_a_learnt_need_holds_back_a_job_for_which_there_is_no_room():
     assert story.arrive(2) == [Wait(2, "waits for 6.9 GiB of memory: 717 MiB not reserved")]
 
 
+def expecting(story, *needs):
+    """The jobs of a story, measured before to need so much."""
+    for state, expected in zip(story.view.states, needs, strict=True):
+        state.placement = state.placement.model_copy(update={"expected_bytes": expected})
+
+
+def test_a_measured_need_stays_reserved_while_the_memory_still_grows():
+    story = Story(fake_jobs(2))
+    expecting(story, 4 * GIB, 5 * GIB)
+    assert started(story.arrive(0))[0].reserved_bytes == 4 * GIB
+    story.run(0, peak=GIB)
+    assert story.arrive(1) == [Wait(1, "waits for 5.0 GiB of memory: 3.6 GiB not reserved")]
+    assert story.tick() == []
+    story.view.states[0].peak_bytes = 4 * GIB + 1
+    assert story.tick() == [Reserve(0, int((4 * GIB + 1) * 1.15))]
+
+
+def test_who_waits_behind_another_is_told_again_only_what_is_new():
+    story = Story(fake_jobs(4), machine=fake_machine(cores=3))
+    expecting(story, 5 * GIB, 4 * GIB, 6 * GIB, GIB)
+    waits = [action.reason for action in story.arrive(0, 1, 2) if isinstance(action, Wait)]
+    assert [reason.partition(":")[0] for reason in waits] == [
+        "waits for 4.0 GiB of memory",
+        "waits for 6.0 GiB of memory",
+    ]
+    assert list(started(story.arrive(3))) == [3]
+    # The first in the queue hears what is left now, the one behind it nothing.
+    assert [action.job for action in story.tick() if isinstance(action, Wait)] == [1]
+    story.end(3)
+    assert list(started(story.end(0))) == [1]
+
+
 def test_an_unknown_need_is_not_started_into_a_sliver():
     story = Story([fake_job("a", memory_bytes=7 * GIB), fake_job("b")], mode="shared")
     story.arrive(0)
@@ -469,6 +501,12 @@ def test_pinned_jobs_have_cores_of_their_own():
     shares = started(story.arrive(0, 1, 2))
     assert [share.cores for share in shares.values()] == [(0, 1), (2,), (3,)]
     assert [share.threads for share in shares.values()] == [2, 1, 1]
+
+
+def test_more_run_at_once_than_there_are_cores_where_the_plan_says_so():
+    story = Story(fake_jobs(5), mode="shared", extra=2)
+    assert len(started(story.arrive(*range(5)))) == 4
+    assert list(started(story.end(1))) == [4]
 
 
 def test_a_retry_gets_the_threads_of_the_first_attempt_again():

@@ -21,7 +21,7 @@ from headway.sim.attempt import Fate
 from headway.sim.drive import drive
 from headway.sim.task import SimulationError
 from headway.testing.machines import fake_machine
-from headway.testing.queues import FakeQueue, fake_job, fake_jobs
+from headway.testing.queues import FakeQueue, fake_job, fake_jobs, known_job
 
 
 def work(name, seconds, *, start_up=0.0, cores=1.0, peak=MIB, steps=None):
@@ -240,3 +240,11 @@ def test_a_share_that_is_given_is_the_share_that_runs():
         elif world.view.states[0].outcome is not None and not world.view.states[0].final:
             world.perform(Settle(0, "ok", ""))
     assert ends(world) == [8]
+
+
+def test_a_measured_pace_says_how_many_cores_its_threads_keep_busy():
+    loads = known_job("job-1", {1: (10.0, 1.6), 2: (9.0, 2.0)}, start_up_s=0.0, peak_bytes=MIB)
+    queue = FakeQueue(jobs=fake_jobs(1), workloads={"job-1": loads})
+    assert ends(driven(queue, "shared")) == [10.0]
+    assert ends(driven(queue, "partitioned")) == [16.0]
+    assert not [word for _, word in driven(queue, "shared").words if isinstance(word, Reshare)]
