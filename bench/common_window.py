@@ -30,7 +30,7 @@ from _arms import TRAIN, plain_environment
 from _common import headway, keep, spread, warn_of_others
 
 STEPS = {"mlp": 30000, "lstm": 1200}
-NAIVE_STEPS = {"mlp": 4000, "lstm": 250}
+NAIVE_STEPS = {"mlp": 20000, "lstm": 800}
 AGREE = 0.03
 LEAST_SPEED_UP = 1.9
 

@@ -98,6 +98,26 @@ def test_a_gain_that_every_simulation_has_counts_however_wide_the_bounds():
     assert len(choice.chosen.spans_s) == len(serial.spans_s) > 2
 
 
+@pytest.mark.parametrize(("part", "wins"), [(0.97, False), (0.90, True)])
+def test_more_jobs_than_cores_at_once_must_promise_more(part, wins):
+    jobs = fake_jobs(6)
+    told = scored(jobs, fake_machine(), [known(job.name, 10.0, 11.0) for job in jobs])
+    plain = choose(told).chosen
+    knobs = {**plain.plan.policy.knobs, "extra": 1, "pin": False}
+    crowded = plain.plan.model_copy(
+        update={
+            "mode": "shared",
+            "policy": plain.plan.policy.model_copy(update={"knobs": knobs}),
+        }
+    )
+    span = plain.makespan.model_copy(
+        update={bound: getattr(plain.makespan, bound) * part for bound in ("low", "value", "high")}
+    )
+    spans_s = tuple(span_s * part for span_s in plain.spans_s)
+    better = plain.model_copy(update={"plan": crowded, "makespan": span, "spans_s": spans_s})
+    assert (choose([*told, better]).chosen is better) == wins
+
+
 def test_what_serial_takes_was_not_measured_so_sharing_is_tried():
     jobs = fake_jobs(4)
     one = [

@@ -83,10 +83,13 @@ class Evidence:
         """How the job goes alone, by threads.
 
         Of other jobs only the count that most of them had: what another count is worth cannot be
-        told from times of different jobs.
+        told from times of different jobs. A count that was only seen beside others on the same
+        cores is left out where another was seen undisturbed: crowded threads make a job up to a
+        hundred times slower, so what the other count is worth at most says more.
         """
         by_threads: dict[int, list[PastAttempt]] = defaultdict(list)
-        for row in self.timed:
+        undisturbed = [row for row in self.timed if row.undisturbed]
+        for row in undisturbed or self.timed:
             by_threads[row.threads].append(row)
         if not self.own and by_threads:
             jobs = {threads: len({r.key for r in rows}) for threads, rows in by_threads.items()}
