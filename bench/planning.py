@@ -139,7 +139,7 @@ def again(folder: Path, jobs: list[Job], machine: Machine, seed: int) -> dict[st
     clock = RunClock()
     with ProfileStore.open(folder) as store:
         planned = plan_of(jobs, machine, store=store, environment={})
-        world = queue.world(planned.plan)
+        world = queue.world(planned.plan, tick_ns=60 * NS_PER_S)
         with store.learner(machine, environment={}) as learner:
             replan = replanner(
                 jobs,
