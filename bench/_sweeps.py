@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from _arms import THREADS_ALONE, Work, commands_of
 from _bars import FIXED, Bar
 
-ARMS = ("auto", "again", "serial", "partitioned", "shared")
+ARMS = ("auto", "again", "serial", "partitioned")
 """Run in every round."""
 
 
@@ -51,7 +51,7 @@ class Sweep:
 
 SERIAL = ("serial",)
 SMALL = Work("mlp", 30000)
-LSTM = Work("lstm", 4000)
+LSTM = Work("lstm", 2400)
 NO_LOSS = Bar(1.05, FIXED)
 # Steps are counted for 10 s and more of them in the faster of one and two threads, on the fastest
 # machine so far.

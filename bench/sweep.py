@@ -11,11 +11,11 @@
                                                  its figures are not kept
 
 A round runs each arm once, in an order that changes from round to round: `headway run` as it comes
-(auto) twice, which gives the noise (A/A), and with `--mode serial`, partitioned and shared. Serial
-leaves jobs the threads that they take by themselves. The first round ends with `xargs -P2`, without
-a thread count too, which is stopped at 2.7 times the slowest of auto and partitioned so far, and
-with `--mode naive`, stopped at three times serial: a ratio to what was stopped reads "at most".
-`--every` runs these two in every round. Ratios are of makespans (the whole command) within a round.
+(auto) twice, which gives the noise (A/A), and with `--mode serial` and partitioned. Serial
+leaves jobs the threads that they take by themselves. The first round ends with `--mode shared`, with
+`xargs -P2`, without a thread count too, which is stopped at 2.7 times the slowest of auto and
+partitioned so far, and with `--mode naive`, stopped at three times serial: a ratio to what was
+stopped reads "at most". `--every` runs these three in every round. Ratios are of makespans (the whole command) within a round.
 Start-up (imports) and steps of the jobs are shown apart, from what the jobs print themselves.
 
 In sweeps a to e nobody knows the jobs: each arm begins with an empty profile store. In sweep f each
@@ -52,7 +52,7 @@ XARGS_CAP = 2.7
 NAIVE_CAP = 3.0
 NAIVE_LEAST_CAP_S = 20.0
 
-CAPPED = ("xargs", "naive")
+ONCE = ("shared", "xargs", "naive")
 OURS = ("auto", "again", "partitioned")
 """The arms whose jobs must all end well."""
 
@@ -73,7 +73,7 @@ def order_of(sweep: Sweep, number: int, arguments: argparse.Namespace) -> list[s
     """The arms of a round; in the first one those with a cap come last, when it is known."""
     if arguments.no_once or (number and not arguments.every):
         return alternated(sweep.arms, number)
-    return alternated([*sweep.arms, *CAPPED], number)
+    return alternated([*sweep.arms, *ONCE], number)
 
 
 def cap_of(arm: str, rounds: Sequence[Round]) -> float | None:
