@@ -12,6 +12,8 @@ from typing import Any
 from _arms import LEAST_STEPS, THREADS_ALONE, Outcome, Work, commands_of, run_arm
 
 WIDE = "wide"
+NEAR = 0.05
+MOST_CORRECTIONS = 2
 
 
 def balanced(jobs: Sequence[Work], times: float) -> tuple[Work, ...]:
@@ -30,6 +32,27 @@ def balanced(jobs: Sequence[Work], times: float) -> tuple[Work, ...]:
         steps = round((each_s - trial.start_up_s[n]) / step_s) + 1
         found[n] = jobs[n]._replace(steps=max(LEAST_STEPS, steps))
     return tuple(found)
+
+
+def learn_balanced(
+    jobs: Sequence[Work], times: float, place: Path
+) -> tuple[tuple[Work, ...], list[dict[str, Any]], Path]:
+    """Balanced jobs, what they take alone, and the state folder below `place` that knows them.
+
+    Where what was learnt says that the trial was off, the steps are corrected and learnt anew.
+    """
+    found = balanced(jobs, times)
+    for attempt in range(MOST_CORRECTIONS + 1):
+        state = place / str(attempt)
+        state.mkdir()
+        known = learn(found, state)
+        off = wide_by_others(found, [job["alone_s"][2] for job in known]) / times
+        if abs(off - 1) <= NEAR or attempt == MOST_CORRECTIONS:
+            break
+        found = tuple(
+            job._replace(steps=round(job.steps / off)) if job.kind == WIDE else job for job in found
+        )
+    return found, known, state
 
 
 def learn(jobs: Sequence[Work], state: Path) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ from _arms import THREADS_ALONE, Outcome, median_or_none, memory_group, run_arm
 from _bars import Round, makespans, ratio_of, together
 from _common import alternated, keep, spread, warn_of_others
 from _sweeps import SWEEPS, Sweep
-from _warm import balanced, learn, wide_by_others
+from _warm import learn_balanced, wide_by_others
 
 LEAST_STEPS_S = 10.0
 XARGS_CAP = 2.7
@@ -285,9 +285,9 @@ def run_sweep(sweep: Sweep, arguments: argparse.Namespace) -> dict[str, Any]:
         return figures(sweep, measure(sweep, arguments, None))
     with tempfile.TemporaryDirectory(prefix="headway-known-") as place:
         tell("how long the jobs take alone, with one thread and with two")
-        sweep = replace(sweep, jobs=balanced(sweep.jobs, sweep.wide_times))
-        known = learn(sweep.jobs, Path(place))
-        rounds = measure(sweep, arguments, Path(place))
+        jobs, known, state = learn_balanced(sweep.jobs, sweep.wide_times, Path(place))
+        sweep = replace(sweep, jobs=jobs)
+        rounds = measure(sweep, arguments, state)
     return {**figures(sweep, rounds), "known": known_figures(sweep, known, rounds)}
 
 
