@@ -51,7 +51,7 @@ class Sweep:
 
 SERIAL = ("serial",)
 SMALL = Work("mlp", 30000)
-LSTM = Work("lstm", 2400)
+LSTM = Work("lstm", 3600)
 NO_LOSS = Bar(1.05, FIXED)
 # Steps are counted for 10 s and more of them in the faster of one and two threads, on the fastest
 # machine so far.
@@ -81,7 +81,7 @@ SWEEPS = {
     ),
     "e": Sweep(
         "six jobs under 2 GB: two of 950 MiB and four of 650",
-        2 * (Work("memory", 200, 950), *2 * (Work("memory", 315, 650),)),
+        2 * (Work("memory", 240, 950), *2 * (Work("memory", 380, 650),)),
         (Bar(1.1, FIXED), NO_LOSS, Bar(1.0, SERIAL, arm="partitioned")),
         limit_bytes=2_000_000_000,
     ),
