@@ -11,12 +11,13 @@
                                                  its figures are not kept
 
 A round runs each arm once, in an order that changes from round to round: `headway run` as it comes
-(auto) twice, which gives the noise (A/A), and with `--mode serial` and partitioned. Serial
-leaves jobs the threads that they take by themselves. The first round ends with `--mode shared`, with
+(auto) twice, which gives the noise (A/A), and with `--mode serial` and partitioned. Serial leaves
+jobs the threads that they take by themselves. The first round ends with `--mode shared`, with
 `xargs -P2`, without a thread count too, which is stopped at 2.7 times the slowest of auto and
 partitioned so far, and with `--mode naive`, stopped at three times serial: a ratio to what was
-stopped reads "at most". `--every` runs these three in every round. Ratios are of makespans (the whole command) within a round.
-Start-up (imports) and steps of the jobs are shown apart, from what the jobs print themselves.
+stopped reads "at most". `--every` runs these three in every round. Ratios are of makespans (the
+whole command) within a round. Start-up (imports) and steps of the jobs are shown apart, from what
+the jobs print themselves.
 
 In sweeps a to e nobody knows the jobs: each arm begins with an empty profile store. In sweep f each
 job has run alone with one thread and with two before, and each arm has a copy of what that taught.
