@@ -28,7 +28,7 @@ from headway.numerics.moldable import Moldable, best_schedule
 
 # How many jobs may run side by side in a plan that is looked into: the work grows with the square.
 MOST_AT_ONCE = 32
-# About so many jobs are looked at in loose plans of each kind: of a long list few plans.
+# About so many jobs are looked at in loose plans of each kind: of a long list few plans, or none.
 LOOSE_JOBS = 1000
 # A job that computes all the time keeps its cores this nearly busy.
 LEFT_IDLE = 0.1
@@ -213,6 +213,9 @@ def candidates(
 ) -> list[Plan]:
     """The plans worth a forecast: serial always, naive for few jobs that fit in memory at once.
 
+    Shared differs from partitioned where jobs leave cores idle; long lists are not looked into for
+    that.
+
     The planned order takes the place of the file's where every job gets one core.
     """
     mixed = mixed_plan(jobs, machine, workloads, keep_threads=keep_threads, environment=environment)
@@ -220,6 +223,8 @@ def candidates(
     plans = []
     for mode in MODES:
         if mode == "naive" and (held > _capacity(machine) or len(jobs) > MOST_AT_ONCE):
+            continue
+        if mode == "shared" and len(jobs) > LOOSE_JOBS // 2:
             continue
         if mode != mixed.mode:
             plans.append(
@@ -243,7 +248,7 @@ def loose_plans(mixed: Plan, machine: Machine, workloads: Sequence[Workload]) ->
         workloads: What is known of the jobs; nothing is given where a duration is not.
     """
     cores = machine.usable_cores
-    if not all(workload.known for workload in workloads):
+    if len(workloads) > LOOSE_JOBS // 2 or not all(workload.known for workload in workloads):
         return
     if not any(_leaves_cores(each, cores) for each in workloads):
         return
