@@ -5,6 +5,7 @@ the first device is asked for. What the driver of a device at hand says wins ove
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -26,6 +27,7 @@ Dtype = Literal["fp64", "fp64_matrix", "fp32", "tf32", "fp16", "bf16", "fp8", "i
 Trust = Literal["confirmed", "third party", "from memory"]
 
 MAX_MACHINE_BYTES = 16 * MIB
+_NEAR_MEMORY = 0.1
 _LEAST_SURE_FIRST: tuple[Trust, ...] = ("from memory", "third party", "confirmed")
 
 
@@ -106,6 +108,36 @@ def device(name: str) -> KnownDevice:
         hint = f"near: {' '.join(near)}" if near else f"known: {' '.join(known)}"
         raise UnknownName(f'no known device named "{plain(name[:60])}"; {hint}')
     return known[name]
+
+
+def like(name: str, memory_bytes: int) -> KnownDevice | None:
+    """The known device that a driver means by this name, or None.
+
+    A driver writes "NVIDIA A100-SXM4-80GB" where the catalogue has ``a100-80gb``: every word of the
+    catalogue's name but the last stands in the driver's, and of several such devices the one is
+    meant whose name says more, then the one whose memory is nearest.
+
+    Args:
+        name: As the driver gives it.
+        memory_bytes: About what the device has; none that is 10% away is meant.
+
+    >>> [like(name, 80 * GIB).name for name in ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 PCIe")]
+    ['a100-80gb', 'h100-pcie-80gb']
+    >>> like("NVIDIA GeForce RTX 4090", 24 * GIB).name, like("NVIDIA A100-SXM4-80GB", 24 * GIB)
+    ('rtx4090-24gb', None)
+    """
+    words = re.findall(r"[a-z0-9]+", re.sub(r"\b(rtx|gtx) ", r"\1", name.lower()))
+
+    def distance(known: KnownDevice) -> float:
+        return abs(known.memory_bytes - memory_bytes) / known.memory_bytes
+
+    meant = [
+        known
+        for known in _catalogue().values()
+        if set(known.name.split("-")[:-1]) <= set(words) and distance(known) < _NEAR_MEMORY
+    ]
+    best_first = sorted(meant, key=lambda known: (-known.name.count("-"), distance(known)))
+    return best_first[0] if best_first else None
 
 
 def sources() -> Mapping[str, Source]:

@@ -22,6 +22,10 @@ class Device(Noun):
     """One accelerator, or a part of one, that jobs can be given whole.
 
     `memory_bytes` is None where the driver does not say: unknown is never taken for free.
+    Of it the driver keeps `reserved_bytes` for itself, within `used_bytes`. `shares_host_memory`
+    is true where it has none of its own. `capability` is CUDA's compute capability, and `sms` how
+    many multiprocessors a MIG device has. A MIG device is compute instance `instance[1]` of GPU
+    instance `instance[0]` on the GPU `parent`.
     """
 
     index: Count
@@ -31,6 +35,13 @@ class Device(Noun):
     memory_bytes: int | None
     used_bytes: int | None
     users: tuple[str, ...] = ()
+    reserved_bytes: int | None = None
+    shares_host_memory: bool = False
+    architecture: str | None = None
+    capability: tuple[Count, Count] | None = None
+    sms: Count | None = None
+    parent: str | None = None
+    instance: tuple[Count, Count] | None = None
 
     @property
     def is_part(self) -> bool:

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from headway.core.noun import Noun
 from headway.core.text import plain
+from headway.core.units import show_bytes
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
@@ -75,7 +76,9 @@ class MigTable(Noun):
         """The profile of this name, or None."""
         return next((profile for profile in self.profiles if profile.name == name), None)
 
-    def layout(self, names: Iterable[str]) -> "tuple[MigPlacement, ...] | Refusal":
+    def layout(
+        self, names: Iterable[str], *, beside: Iterable["MigPlacement"] = ()
+    ) -> "tuple[MigPlacement, ...] | Refusal":
         """Where instances of these profiles go on one GPU, or why they cannot all exist at once.
 
         The placements come in the order to create them in: the largest first, since a driver that
@@ -85,21 +88,28 @@ class MigTable(Noun):
 
         Args:
             names: Profiles of this table, one for each instance, in any order.
+            beside: Instances that are there and stay where they are; their profiles are of this
+                table too.
         """
-        counts = Counter(names)
-        found = {name: self.profile(name) for name in counts}
+        there = tuple(beside)
+        counts, others = Counter(names), Counter(placement.profile for placement in there)
+        found = {name: self.profile(name) for name in counts | others}
         if unknown := [name for name, profile in found.items() if profile is None]:
             known = " ".join(profile.name for profile in self.profiles)
             return Refusal(reason=f"no MIG profile {plain(unknown[0])} here; there are: {known}")
         wanted = {profile: counts[profile.name] for profile in found.values() if profile}
-        if reason := self._too_much(wanted):
-            return Refusal(reason=f"{_sum(counts)} {reason}")
+        present = {profile: others[profile.name] for profile in found.values() if profile}
+        words = f"{_sum(counts)} beside {_sum(others)}" if others else _sum(counts)
+        if reason := self._too_much({kind: wanted[kind] + present[kind] for kind in wanted}):
+            return Refusal(reason=f"{words} {reason}")
         largest_first = sorted(wanted, key=lambda kind: (-kind.size, -kind.compute, kind.name))
         queue = [profile for profile in largest_first for _ in range(wanted[profile])]
-        if (starts := _starts(queue)) is None:
-            allowed = "; ".join(f"{p.name} at {_or(p.starts)}" for p in largest_first)
+        if (starts := _starts(queue, sum(placement.bits for placement in there))) is None:
+            allowed = "; ".join(
+                f"{kind.name} at {_or(kind.starts)}" for kind in largest_first if wanted[kind]
+            )
             return Refusal(
-                reason=f"{_sum(counts)} cannot be kept apart: memory slices overlap wherever they "
+                reason=f"{words} cannot be kept apart: memory slices overlap wherever they "
                 f"start ({allowed})"
             )
         return tuple(
@@ -131,6 +141,33 @@ class MigPlacement(Noun):
     start: Count
     size: Positive
 
+    @property
+    def bits(self) -> int:
+        """The memory slices it takes, a bit for each."""
+        return _bits(self.start, self.size)
+
+
+class MigInstance(Noun):
+    """A GPU instance that exists on the GPU with the UUID `gpu`.
+
+    `compute` are the ids of its compute instances, and `uuids` those of the MIG devices that
+    processes see of them, in the same order. Ids are used again once an instance is gone, so only
+    all of this together says which one is meant.
+    """
+
+    gpu: str
+    id: Count
+    profile: str
+    start: Count
+    size: Positive
+    compute: tuple[Count, ...] = ()
+    uuids: tuple[str, ...] = ()
+
+    @property
+    def placement(self) -> MigPlacement:
+        """Where it is."""
+        return MigPlacement(profile=self.profile, start=self.start, size=self.size)
+
 
 class Refusal(Noun):
     """Why something cannot be, in words."""
@@ -150,7 +187,7 @@ def _starts(
         return []
     first, rest = queue[0], queue[1:]
     for start in sorted(first.starts, reverse=True):
-        bits = ((1 << first.size) - 1) << start
+        bits = _bits(start, first.size)
         if taken & bits or (below is not None and start >= below):
             continue
         next_below = start if rest and rest[0] == first else None
@@ -167,3 +204,54 @@ def _sum(counts: Counter[str]) -> str:
 
 def _or(numbers: Sequence[int]) -> str:
     return " or ".join(map(str, numbers))
+
+
+def _bits(start: int, size: int) -> int:
+    return ((1 << size) - 1) << start
+
+
+# Drivers of one card differ by less: 39.38 and 39.50 GiB were both seen of an H100's 3g.
+_SAME_MEMORY = 0.01
+
+
+def differences(found: MigTable, known: MigTable) -> tuple[str, ...]:
+    """Where a driver's table is another than the catalogue's, in words; the driver's counts.
+
+    Memory is the same within 1%.
+
+    Args:
+        found: What the driver lists.
+        known: What the catalogue holds of such a GPU.
+
+    >>> from headway.core import catalogue
+    >>> a100, h100 = (catalogue.device(name).mig for name in ("a100-80gb", "h100-80gb"))
+    >>> differences(a100, a100)
+    ()
+    >>> differences(h100, a100)[-2]
+    '4g.40gb: SMs 64 by the driver, 56 by the catalogue'
+    """
+    names = dict.fromkeys(profile.name for profile in (*found.profiles, *known.profiles))
+    return tuple(
+        note for name in names for note in _differ(name, found.profile(name), known.profile(name))
+    )
+
+
+def _differ(name: str, ours: MigProfile | None, theirs: MigProfile | None) -> list[str]:
+    if ours is None:
+        return [f"{name}: listed by the catalogue, not by the driver"]
+    if theirs is None:
+        return [f"{name}: listed by the driver, not by the catalogue"]
+    pairs = [
+        ("id", ours.id, theirs.id),
+        ("memory slices", ours.size, theirs.size),
+        ("starts", _or(ours.starts), _or(theirs.starts)),
+        ("instances at most", ours.most, theirs.most),
+        ("SMs", ours.sms, theirs.sms),
+    ]
+    if abs(ours.memory_bytes - theirs.memory_bytes) > _SAME_MEMORY * theirs.memory_bytes:
+        pairs.append(("memory", show_bytes(ours.memory_bytes), show_bytes(theirs.memory_bytes)))
+    return [
+        f"{name}: {what} {own} by the driver, {other} by the catalogue"
+        for what, own, other in pairs
+        if own != other
+    ]

@@ -14,13 +14,24 @@ from typing import Any
 from headway.core.machine import UNKNOWN_USER, Device
 from headway.core.text import plain
 from headway.core.units import show_bytes
+from headway.probes.device_memory import DeviceMemory, device_memory, process_memory
 from headway.probes.processes import owner_and_command
-from headway.probes.visible import VARIABLE, Gpu, Part, Target, visible_targets
+from headway.probes.visible import VARIABLE, Gpu, Target, visible_targets
+from headway.system.mig import MigDevice, mig_devices
 from headway.system.procfs import PROC
 
 # The first pid namespace has this number in every kernel (PROC_PID_INIT_INO). In any other one the
 # pids that the driver gives are not ours: it knows no namespaces.
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
+
+# As NVML names them; a newer one is not known by name until it stands here.
+_ARCHITECTURES = (
+    "Kepler", "Maxwell", "Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell",
+)  # fmt: skip
+
+# Chips that only come with the host's memory: Xavier, Orin, Thor and GB10 (recalled). Others that
+# do not give their memory hide it.
+_INTEGRATED = {(7, 2), (8, 7), (11, 0), (12, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +126,7 @@ def _list_gpus(nvml: Any) -> tuple[list[Gpu], list[str]]:
     return gpus, notes
 
 
-def _parts(nvml: Any, handle: Any, uuid: str, notes: list[str]) -> tuple[Part, ...] | None:
+def _parts(nvml: Any, handle: Any, uuid: str, notes: list[str]) -> tuple[MigDevice, ...] | None:
     """The MIG devices of a GPU; None where MIG is off, or the card has none."""
     try:
         current, _ = nvml.nvmlDeviceGetMigMode(handle)
@@ -124,23 +135,11 @@ def _parts(nvml: Any, handle: Any, uuid: str, notes: list[str]) -> tuple[Part, .
     if current != nvml.NVML_DEVICE_MIG_ENABLE:
         return None
     try:
-        most = nvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+        parts, unread = mig_devices(nvml, handle)
     except nvml.NVMLError as error:
         notes.append(f"{uuid} is in MIG mode, but does not list its parts ({error}); left out")
         return ()
-    parts = []
-    for number in range(most):
-        try:
-            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-            instance = nvml.nvmlDeviceGetGpuInstanceId(part)
-            compute = nvml.nvmlDeviceGetComputeInstanceId(part)
-            part_uuid, name = nvml.nvmlDeviceGetUUID(part), nvml.nvmlDeviceGetName(part)
-        except nvml.NVMLError_NotFound:
-            continue  # indexes of MIG devices have holes
-        except nvml.NVMLError as error:
-            notes.append(f"MIG device {number} of {uuid} does not answer ({error}); left out")
-            continue
-        parts.append(Part(part, part_uuid, plain(name), f"MIG-{uuid}/{instance}/{compute}"))
+    notes += unread
     return tuple(parts)
 
 
@@ -190,6 +189,8 @@ class _Reader:
             uuid=target.uuid,
             memory_bytes=None,
             used_bytes=None,
+            architecture=self._architecture(target.handle),
+            capability=self._capability(target.handle),
         )
         device, notes = self._with_memory(device, target)
         users, unread = self._users(target.handle)
@@ -202,38 +203,71 @@ class _Reader:
             notes.append(
                 f"device {index}: the driver gives the host's pids, so its users have no names here"
             )
-        if isinstance(target, Part):
+        update: dict[str, Any] = {"users": tuple(users)}
+        if isinstance(target, MigDevice):
+            update |= {
+                "parent": target.gpu,
+                "instance": (target.instance, target.compute),
+                "sms": self._sms(target.handle),
+            }
             notes.append(
                 f"device {index} is a MIG device, a part of a GPU: a process can use one such "
                 "part, and its load cannot be read"
             )
-        return device.model_copy(update={"users": tuple(users)}), notes
+        return device.model_copy(update=update), notes
 
     def _with_memory(self, device: Device, target: Target) -> tuple[Device, list[str]]:
         try:
-            memory = self.nvml.nvmlDeviceGetMemoryInfo(target.handle)
+            memory = device_memory(self.nvml, target.handle)
         except self.nvml.NVMLError as error:
-            return device, [f"device {device.index}: memory unknown ({error})"]
-        if not memory.total:
-            return device, [f"device {device.index}: memory unknown (it shares the host's)"]
-        update = {"memory_bytes": int(memory.total), "used_bytes": int(memory.total - memory.free)}
+            refused = error.value == self.nvml.NVML_ERROR_NOT_SUPPORTED
+            if not (refused and device.capability in _INTEGRATED):
+                return device, [f"device {device.index}: memory unknown ({error})"]
+            memory = DeviceMemory(total_bytes=0, free_bytes=0, reserved_bytes=None)
+        if not memory.total_bytes:
+            note = f"device {device.index}: memory unknown (it shares the host's)"
+            return device.model_copy(update={"shares_host_memory": True}), [note]
+        update = {
+            "memory_bytes": memory.total_bytes,
+            "used_bytes": memory.used_bytes,
+            "reserved_bytes": memory.reserved_bytes,
+        }
         return device.model_copy(update=update), []
+
+    def _architecture(self, handle: Any) -> str | None:
+        try:
+            number = self.nvml.nvmlDeviceGetArchitecture(handle)
+        except self.nvml.NVMLError:
+            return None
+        known = (name for name in _ARCHITECTURES if self._number(name) == number)
+        return next(known, None)
+
+    def _number(self, architecture: str) -> int | None:
+        """NVML's number of an architecture; None where the binding is older than that."""
+        return getattr(self.nvml, f"NVML_DEVICE_ARCH_{architecture.upper()}", None)
+
+    def _capability(self, handle: Any) -> tuple[int, int] | None:
+        try:
+            major, minor = self.nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        except self.nvml.NVMLError:
+            return None
+        return int(major), int(minor)
+
+    def _sms(self, handle: Any) -> int | None:
+        """Multiprocessors of a MIG device; of a whole GPU, NVML does not tell."""
+        try:
+            return int(self.nvml.nvmlDeviceGetAttributes_v2(handle).multiprocessorCount)
+        except self.nvml.NVMLError:
+            return None
 
     def _users(self, handle: Any) -> tuple[list[str], str]:
         """Foreign processes on a device, in words, or why they cannot be read."""
-        used: dict[int, int | None] = {}
         try:
-            for process in self.nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-                used[process.pid] = process.usedGpuMemory
+            processes = process_memory(self.nvml, handle)
         except self.nvml.NVMLError as error:
             return [], str(error)
-        try:
-            for process in self.nvml.nvmlDeviceGetMPSComputeRunningProcesses(handle):
-                used.setdefault(process.pid, process.usedGpuMemory)
-        except self.nvml.NVMLError:
-            pass  # older drivers and cards without MPS
-        foreign = {pid: size for pid, size in used.items() if not self._ours(pid)}
-        return [self._user(pid, size) for pid, size in sorted(foreign.items())], ""
+        foreign = (process for process in processes if not self._ours(process.pid))
+        return [self._user(process.pid, process.used_bytes) for process in foreign], ""
 
     def _ours(self, pid: int) -> bool:
         return self.pids_are_ours and pid in self.own_pids

@@ -10,20 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headway.system.mig import MigDevice
+
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 _INDEX = re.compile(r"\s*([+-]?\d+)")  # CUDA takes the leading number and ignores what follows
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A MIG device: a part of a GPU that one process can use as a GPU of its own."""
-
-    handle: Any
-    uuid: str
-    name: str
-    old_name: str
-    """Drivers before R470 named it by its GPU's UUID and two numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +25,10 @@ class Gpu:
     handle: Any
     uuid: str
     name: str
-    parts: tuple[Part, ...] | None = None
+    parts: tuple[MigDevice, ...] | None = None
 
 
-Target = Gpu | Part
+Target = Gpu | MigDevice
 
 
 def visible_targets(gpus: Sequence[Gpu], visible: str | None) -> tuple[list[Target], list[str]]:
@@ -114,7 +105,7 @@ def _hide_behind_mig(targets: Sequence[Target], notes: list[str]) -> tuple[list[
     split = [gpu for gpu in targets if isinstance(gpu, Gpu) and gpu.parts is not None]
     if not split:
         return list(targets), notes
-    shown = [target for target in targets if isinstance(target, Part)]
+    shown = [target for target in targets if isinstance(target, MigDevice)]
     shown += [part for gpu in split for part in (gpu.parts or ())[:1]]
     numbers = ", ".join(str(gpu.number) for gpu in split)
     note = (

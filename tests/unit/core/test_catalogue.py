@@ -113,6 +113,45 @@ def test_an_unknown_device_names_near_ones(given, hint):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "gib", "meant"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 39.6, "a100-40gb"),
+        ("NVIDIA A100 80GB PCIe", 80, "a100-80gb"),
+        ("NVIDIA A30", 23.6, "a30-24gb"),
+        ("NVIDIA A10", 22.5, "a10-24gb"),
+        ("NVIDIA H100 80GB HBM3", 79.6, "h100-80gb"),
+        ("NVIDIA H100 PCIe", 79.6, "h100-pcie-80gb"),
+        ("NVIDIA H100 NVL", 93.6, "h100-94gb"),
+        ("NVIDIA H200", 140.4, "h200-141gb"),
+        ("NVIDIA L40S", 45, "l40s-48gb"),
+        ("Tesla T4", 15, "t4-16gb"),
+        ("Tesla V100-SXM2-32GB", 32, "v100-32gb"),
+        ("NVIDIA GeForce RTX 3090", 24, "rtx3090-24gb"),
+    ],
+)
+def test_a_drivers_name_means_a_known_device(name, gib, meant):
+    assert catalogue.like(name, int(gib * GIB)).name == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16),
+        ("NVIDIA A10G", 22.5),
+        ("NVIDIA A100-SXM4-80GB", 60),
+        ("", 80),
+    ],
+)
+def test_another_device_means_none(name, gib):
+    assert catalogue.like(name, int(gib * GIB)) is None
+
+
+@pytest.mark.parametrize("known", ALL, ids=lambda known: known.name)
+def test_each_title_means_its_device(known):
+    assert catalogue.like(known.title, known.memory_bytes) == known
+
+
 def test_the_file_is_read_once():
     assert catalogue.device("a100-40gb") is catalogue.device("a100-40gb")
 

@@ -5,7 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from headway.core import catalogue
-from headway.core.mig import MigProfile, MigTable, Refusal
+from headway.core.mig import MigPlacement, MigProfile, MigTable, Refusal, differences
 
 A100 = catalogue.device("a100-40gb").mig
 NAMES = {
@@ -174,3 +174,60 @@ def test_no_instances_have_an_empty_layout():
 def test_a_table_that_contradicts_itself_is_refused(profiles, message):
     with pytest.raises(ValidationError, match=message):
         MigTable(compute=4, memory=4, profiles=profiles)
+
+
+# ---- beside what is there -----------------------------------------------------------------------
+
+
+def there(profile_name, start):
+    return MigPlacement(profile=profile_name, start=start, size=A100.profile(profile_name).size)
+
+
+def test_a_layout_goes_beside_what_is_there():
+    placed = A100.layout(["4g.20gb", "1g.5gb"], beside=[there("2g.10gb", 4)])
+    assert [(one.profile, one.start) for one in placed] == [("4g.20gb", 0), ("1g.5gb", 6)]
+
+
+@pytest.mark.parametrize(
+    ("beside", "reason"),
+    [
+        (
+            [there("2g.10gb", 2)],
+            "4g.20gb beside 2g.10gb cannot be kept apart: memory slices overlap wherever they "
+            "start (4g.20gb at 0)",
+        ),
+        ([there("4g.20gb", 0)], "4g.20gb beside 4g.20gb needs 8 of 7 compute slices"),
+        (
+            [there("1g.5gb", 4), there("1g.5gb", 5), there("1g.5gb", 6), there("1g.5gb", 0)],
+            "4g.20gb beside 4 x 1g.5gb needs 8 of 7 compute slices",
+        ),
+        (
+            [MigPlacement(profile="1g.6gb", start=0, size=1)],
+            "no MIG profile 1g.6gb here; there are: 1g.5gb 1g.5gb+me 1g.10gb 2g.10gb 3g.20gb "
+            "4g.20gb 7g.40gb",
+        ),
+    ],
+)
+def test_what_does_not_fit_beside_it_says_why(beside, reason):
+    assert A100.layout(["4g.20gb"], beside=beside) == Refusal(reason=reason)
+
+
+def test_two_tables_differ_profile_by_profile():
+    one = profile("1g.1gb")
+    found = MigTable(compute=4, memory=4, profiles=(one, profile("2g.2gb", size=2, starts=(0, 2))))
+    known = MigTable(
+        compute=4,
+        memory=4,
+        profiles=(
+            profile("2g.2gb", size=2, most=2).model_copy(update={"memory_bytes": 2**30, "id": 3}),
+            profile("4g.4gb"),
+        ),
+    )
+    assert differences(found, known) == (
+        "1g.1gb: listed by the driver, not by the catalogue",
+        "2g.2gb: id 0 by the driver, 3 by the catalogue",
+        "2g.2gb: starts 0 or 2 by the driver, 0 by the catalogue",
+        "2g.2gb: instances at most 1 by the driver, 2 by the catalogue",
+        "2g.2gb: memory 0 KiB by the driver, 1.0 GiB by the catalogue",
+        "4g.4gb: listed by the catalogue, not by the driver",
+    )
