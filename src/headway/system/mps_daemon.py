@@ -1,0 +1,379 @@
+"""A control daemon of our own: started in its own folders, known by pid and start time, ended.
+
+[Note: whose daemon it is]
+A daemon serves everybody who shares its pipe folder, and one word ends it for all of them. So
+Headway starts one of its own, in a folder that only its user can enter, and tells nobody else's to
+end: a `Daemon` is what `start_daemon` gave, or what a later supervisor makes again from what was
+kept of it, and `end` does nothing once the process with that pid, start time and boot is gone.
+
+[Note: when it is over]
+Words and exit statuses do not tell that a daemon has ended: `quit` answers with status 1 after a
+server failed once in the daemon's life, although the daemon is gone, and waits for ever where a
+client lives. The process table tells.
+"""
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from headway.core.folder import Folder, runtime_folder
+from headway.system import procfs
+from headway.system.mps import (
+    ANSWER_S,
+    CONTROL_NAME,
+    LOG_VARIABLE,
+    LONGEST_PIPE_FOLDER,
+    PIPE_VARIABLE,
+    Control,
+    MpsError,
+    MpsForeign,
+    MpsNotStarted,
+    ToolAnswer,
+    quoted,
+    run_tool,
+)
+from headway.system.mps_log import control_facts, read_log
+
+START_S = 10.0
+"""How long a daemon may take to listen, which is 50 ms where all is well."""
+QUIT_S = 10
+"""How long a daemon may wait for its clients before it ends them, in whole seconds."""
+
+_PID_FILE = f"{CONTROL_NAME}.pid"
+_RUNNING = "An instance of this daemon is already running"
+_KERNEL_NAME = CONTROL_NAME[:15]
+_POLL_S = 0.01
+_SIGNAL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A living control daemon of a folder, whoever started it."""
+
+    pid: int
+    start_ticks: int
+    uid: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a daemon of ours ended."""
+
+    how: Literal["gone", "quit", "terminated", "killed", "alive"]
+    """`gone`: it had ended before; `alive`: nothing helped, or it may not be signalled."""
+    signals: tuple[tuple[int, str], ...] = ()
+    """What was sent, by pid: to the daemon, and to servers that it left behind."""
+    words: str = ""
+    """Why asking was not enough; "" where it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """A control daemon that Headway started.
+
+    Args:
+        control: Where it is asked.
+        log_folder: Its logs, control.log and server.log.
+        pid: Its process.
+        start_ticks: When that started, in clock ticks after boot.
+        boot: The boot it runs in.
+        notes: What about it should be told, in words.
+    """
+
+    control: Control
+    log_folder: Path
+    pid: int
+    start_ticks: int
+    boot: str
+    notes: tuple[str, ...] = ()
+
+    def alive(self, proc: Path = procfs.PROC) -> bool:
+        """Whether this very process still runs."""
+        return procfs.alive(self.pid, self.start_ticks, self.boot, proc)
+
+    @property
+    def control_log(self) -> Path:
+        """The daemon's log."""
+        return self.log_folder / "control.log"
+
+    @property
+    def server_log(self) -> Path:
+        """The log of its servers."""
+        return self.log_folder / "server.log"
+
+    def start_server(
+        self,
+        uid: int,
+        *,
+        timeout_s: float = START_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> int:
+        """Start a server before its first client, and see in the log whether it came up; its pid.
+
+        Args:
+            uid: Whose clients it will serve; all of them must be this user's.
+            timeout_s: How long it may take until it takes clients.
+            clock: Seconds that only grow.
+            sleep: Waits some seconds.
+
+        Raises:
+            MpsNotStarted: It died at once, or was not ready in time.
+            MpsError: The daemon did not answer, or refused.
+        """
+        command = f"start_server -uid {uid}"
+        _, position = read_log(self.control_log)
+        deadline = clock() + timeout_s
+        reply = self.control.ask(command, timeout_s=timeout_s)
+        if reply:
+            raise MpsNotStarted(command, quoted(reply), "see the daemon's control.log")
+        while True:
+            lines, _ = read_log(self.control_log, position)
+            servers = control_facts(lines).servers
+            latest = servers[-1] if servers else None
+            if latest is not None and latest.exit_status is not None:
+                raise MpsNotStarted(
+                    command,
+                    f"server {latest.pid} exited at once with status {latest.exit_status}",
+                    f"see {self.server_log}; without a GPU that MPS can use there is none",
+                )
+            if latest is not None and latest.ready:
+                return latest.pid
+            if clock() >= deadline:
+                raise MpsNotStarted(
+                    command,
+                    f"no server was ready within {timeout_s:g} s",
+                    f"see {self.control_log}, and end the daemon before it is tried again",
+                )
+            sleep(_POLL_S)
+
+    def end(
+        self,
+        *,
+        quit_s: int = QUIT_S,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        proc: Path = procfs.PROC,
+    ) -> Ending:
+        """End the daemon and its servers: it is asked, and signalled where that is not enough.
+
+        Clients should have ended or been terminated before: what they do on the GPU is cut off.
+
+        Args:
+            quit_s: How long it may wait for clients, in whole seconds from 1.
+            clock: Seconds that only grow.
+            sleep: Waits some seconds.
+            proc: Where procfs is mounted.
+        """
+        servers = self._servers(proc)
+        if not self.alive(proc):
+            return Ending("gone")
+        words = ""
+        try:
+            self.control.ask(f"quit -t {max(1, quit_s)}", timeout_s=quit_s + ANSWER_S)
+        except MpsError as error:
+            words = str(error)
+
+        def ended(pid: int, start_ticks: int) -> bool:
+            deadline = clock() + _SIGNAL_S
+            while procfs.alive(pid, start_ticks, self.boot, proc):
+                if clock() >= deadline:
+                    return False
+                sleep(_POLL_S)
+            return True
+
+        how: Literal["quit", "terminated", "killed", "alive"] = "quit"
+        signals: list[tuple[int, str]] = []
+        for pid, start_ticks in [(self.pid, self.start_ticks), *servers]:
+            is_daemon = pid == self.pid
+            gone = ended(pid, start_ticks)
+            for number, outcome in ((signal.SIGTERM, "terminated"), (signal.SIGKILL, "killed")):
+                if gone:
+                    break
+                if _send(pid, start_ticks, number, proc):
+                    signals.append((pid, number.name))
+                gone = ended(pid, start_ticks)
+                how = outcome if is_daemon else how
+            how = "alive" if is_daemon and not gone else how
+        return Ending(how, tuple(signals), words if how != "quit" else "")
+
+    def _servers(self, proc: Path) -> list[tuple[int, int]]:
+        """The daemon's children: who they are once it is gone, only they can tell."""
+        below = procfs.descendants(procfs.scan(proc), [self.pid])[self.pid]
+        return [(one.pid, one.start_ticks) for one in below if not one.ended]
+
+
+def choose_pipe_folder(wanted: Path, *, runtime: Path) -> tuple[Path, str]:
+    """The pipe folder to use, and why it is not the wanted one; "" where it is.
+
+    Args:
+        wanted: Used where its path is short enough for the sockets in it.
+        runtime: A folder for what no reboot survives; a short name in it comes next, and then one
+            in /tmp. The same wanted folder always leads to the same place.
+
+    >>> choose_pipe_folder(Path("/run/headway/mps"), runtime=Path("/run/user/7/headway"))
+    (PosixPath('/run/headway/mps'), '')
+    >>> place, why = choose_pipe_folder(Path("/a" * 60), runtime=Path("/run/user/7/headway"))
+    >>> str(place)[:24], why[:43]
+    ('/run/user/7/headway/mps-', "the MPS daemon's pipes lie in /run/user/7/h")
+    """
+    if len(os.fsencode(wanted)) <= LONGEST_PIPE_FOLDER:
+        return wanted, ""
+    name = f"mps-{hashlib.blake2b(os.fsencode(wanted), digest_size=6).hexdigest()}"
+    place = runtime / name
+    if len(os.fsencode(place)) > LONGEST_PIPE_FOLDER:
+        place = Path("/tmp") / f"headway-{os.geteuid()}-{name}"
+    return place, (
+        f"the MPS daemon's pipes lie in {place}: {wanted} is longer than the "
+        f"{LONGEST_PIPE_FOLDER} bytes that surely work"
+    )
+
+
+def resident_daemon(pipe_folder: Path, proc: Path = procfs.PROC) -> Resident | None:
+    """The living daemon that a folder's pid file names, or None.
+
+    None also for a daemon of another pid namespace: ask `Control.health` whether anyone answers.
+    """
+    text = procfs.read_or_none(pipe_folder / _PID_FILE) or b""
+    pid = int(text) if text.strip().isdigit() else 0
+    found = procfs.entry(pid, proc) if pid else None
+    # What a killed daemon leaves behind names a pid that anybody may have by now.
+    if found is None or found.ended or found.name != _KERNEL_NAME:
+        return None
+    told = procfs.environ_value(pid, PIPE_VARIABLE, proc)
+    if told is not None and Path(told) != pipe_folder:
+        return None
+    return Resident(pid, found.start_ticks, procfs.uid_of(pid, proc))
+
+
+def start_daemon(
+    executable: Path,
+    folder: Path,
+    *,
+    devices: Sequence[str] = (),
+    timeout_s: float = START_S,
+    answer_s: float = ANSWER_S,
+    environment: Mapping[str, str] = os.environ,
+    runtime: Path | None = None,
+    proc: Path = procfs.PROC,
+) -> Daemon:
+    """Start a control daemon of our own and see that it answers.
+
+    Args:
+        executable: The control program.
+        folder: Below it lie the pipes (`pipe`, elsewhere where that is too long) and logs (`log`).
+        devices: UUIDs of the GPUs, or of the one MIG device, that its servers may use; none named
+            means all. Numbers would be counted anew on both sides.
+        timeout_s: How long it may take to listen.
+        answer_s: How long each later answer may take.
+        environment: The variables that it is given; those of MPS are left out.
+        runtime: Where a shorter pipe folder may lie; the user's runtime folder by default.
+        proc: Where procfs is mounted.
+
+    Raises:
+        MpsForeign: A daemon that is not ours has the folder.
+        MpsNotStarted: It did not come up; nothing of it is left running.
+        MpsMissing: The program cannot be started.
+        ValueError: A device named by a number.
+    """
+    if numbered := [device for device in devices if device.isdigit()]:
+        raise ValueError(f"device {numbered[0]} is a number; MPS needs the UUID")
+    asked = f"{executable.name} -d"
+    place, note = choose_pipe_folder(
+        folder / "pipe", runtime=runtime_folder(environment) if runtime is None else runtime
+    )
+    log_folder = folder / "log"
+    for private in (place, log_folder):
+        _make_private(asked, private)
+    control = Control(executable, place, answer_s, environment)
+    if (found := resident_daemon(place, proc)) is not None:
+        raise _foreign(asked, place, f"process {found.pid} is one already")
+    variables = {**control.tool_environment(), LOG_VARIABLE: str(log_folder)}
+    if devices:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    answer = run_tool([str(executable), "-d"], environment=variables, timeout_s=timeout_s)
+    started = resident_daemon(place, proc)
+    if answer is None or started is None:
+        if answer is not None and _RUNNING in answer.out:
+            raise _foreign(asked, place, quoted(answer.out))
+        _kill_strays(place, proc)
+        raise _not_started(asked, answer, timeout_s, log_folder)
+    daemon = Daemon(
+        control,
+        log_folder,
+        started.pid,
+        started.start_ticks,
+        procfs.boot_id(proc),
+        (note,) if note else (),
+    )
+    health = control.health()
+    if not health.takes_clients:
+        _kill_strays(place, proc)
+        raise MpsNotStarted(asked, f"it does not answer as it should ({health.words})", _FALL_BACK)
+    return daemon
+
+
+_FALL_BACK = "share the GPU in time slices meanwhile"
+
+
+def _make_private(asked: str, path: Path) -> None:
+    """Make a folder that only this user can enter: whoever reaches the sockets in it may ask."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with Folder.open(path) as folder:
+            os.fchmod(folder.descriptor, 0o700)
+    except OSError as error:
+        raise MpsNotStarted(
+            asked,
+            f"its folder {path} cannot be used ({error.strerror or error})",
+            "choose another folder, or make room for this one",
+        ) from None
+
+
+def _foreign(asked: str, place: Path, answered: str) -> MpsForeign:
+    return MpsForeign(
+        asked,
+        f"{place} has a daemon that this run did not start ({answered})",
+        "it is left alone: use another folder, or end it yourself",
+    )
+
+
+def _not_started(
+    asked: str, answer: ToolAnswer | None, timeout_s: float, log_folder: Path
+) -> MpsNotStarted:
+    if answer is None:
+        answered = f"it was not listening within {timeout_s:g} s, and was killed"
+    elif said := answer.out or answer.err:
+        answered = quoted(said)
+    else:
+        answered = "it ended without a word"
+    return MpsNotStarted(asked, answered, f"see {log_folder / 'control.log'}; {_FALL_BACK}")
+
+
+def _kill_strays(place: Path, proc: Path) -> None:
+    """Kill what a start that came to nothing has left: the pipe folder is ours alone, and no daemon
+    was in it before, so each that names it in its environment came of this start."""
+    for found in procfs.scan(proc).values():
+        if found.name != _KERNEL_NAME or found.ended:
+            continue
+        if procfs.environ_value(found.pid, PIPE_VARIABLE, proc) == str(place):
+            _send(found.pid, found.start_ticks, signal.SIGKILL, proc)
+
+
+def _send(pid: int, start_ticks: int, number: signal.Signals, proc: Path) -> bool:
+    """Signal this very process; False where it is gone or another user's."""
+    descriptor = procfs.open_pidfd(pid, start_ticks, proc)
+    if descriptor is None:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(descriptor)
+    return True
