@@ -44,11 +44,14 @@ START_S = 10.0
 QUIT_S = 10
 """How long a daemon may wait for its clients before it ends them, in whole seconds."""
 
+SIGNAL_S = 2.0
+"""How long a process may take to act on what it was told."""
+How = Literal["gone", "quit", "terminated", "killed", "alive"]
+
 _PID_FILE = f"{CONTROL_NAME}.pid"
 _RUNNING = "An instance of this daemon is already running"
 _KERNEL_NAME = CONTROL_NAME[:15]
 _POLL_S = 0.01
-_SIGNAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Resident:
 class Ending:
     """How a daemon of ours ended."""
 
-    how: Literal["gone", "quit", "terminated", "killed", "alive"]
+    how: How
     """`gone`: it had ended before; `alive`: nothing helped, or it may not be signalled."""
     signals: tuple[tuple[int, str], ...] = ()
     """What was sent, by pid: to the daemon, and to servers that it left behind."""
@@ -156,6 +159,7 @@ class Daemon:
         self,
         *,
         quit_s: int = QUIT_S,
+        signal_s: float = SIGNAL_S,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         proc: Path = procfs.PROC,
@@ -166,46 +170,43 @@ class Daemon:
 
         Args:
             quit_s: How long it may wait for clients, in whole seconds from 1.
+            signal_s: How long it may take to end after it was asked, and after a signal.
             clock: Seconds that only grow.
             sleep: Waits some seconds.
             proc: Where procfs is mounted.
         """
         servers = self._servers(proc)
-        if not self.alive(proc):
-            return Ending("gone")
-        words = ""
+        if self.alive(proc):
+            words = self._ask_to_quit(quit_s)
+            how, signals = _end_process(self._me, self.boot, signal_s, clock, sleep, proc)
+            how = "quit" if how == "gone" else how
+        else:
+            words, how, signals = "", "gone", []
+        for server in servers:
+            # A server whose daemon died before has nobody left to ask it: it is not waited for.
+            wait_s = 0.0 if how == "gone" else signal_s
+            signals += _end_process(server, self.boot, signal_s, clock, sleep, proc, wait_s)[1]
+        return Ending(how, tuple(signals), "" if how == "quit" else words)
+
+    @property
+    def _me(self) -> tuple[int, int]:
+        return self.pid, self.start_ticks
+
+    def _ask_to_quit(self, quit_s: int) -> str:
         try:
-            self.control.ask(f"quit -t {max(1, quit_s)}", timeout_s=quit_s + ANSWER_S)
+            reply = self.control.ask(
+                f"quit -t {max(1, quit_s)}", timeout_s=quit_s + self.control.timeout_s
+            )
         except MpsError as error:
-            words = str(error)
-
-        def ended(pid: int, start_ticks: int) -> bool:
-            deadline = clock() + _SIGNAL_S
-            while procfs.alive(pid, start_ticks, self.boot, proc):
-                if clock() >= deadline:
-                    return False
-                sleep(_POLL_S)
-            return True
-
-        how: Literal["quit", "terminated", "killed", "alive"] = "quit"
-        signals: list[tuple[int, str]] = []
-        for pid, start_ticks in [(self.pid, self.start_ticks), *servers]:
-            is_daemon = pid == self.pid
-            gone = ended(pid, start_ticks)
-            for number, outcome in ((signal.SIGTERM, "terminated"), (signal.SIGKILL, "killed")):
-                if gone:
-                    break
-                if _send(pid, start_ticks, number, proc):
-                    signals.append((pid, number.name))
-                gone = ended(pid, start_ticks)
-                how = outcome if is_daemon else how
-            how = "alive" if is_daemon and not gone else how
-        return Ending(how, tuple(signals), words if how != "quit" else "")
+            return str(error)
+        return reply
 
     def _servers(self, proc: Path) -> list[tuple[int, int]]:
-        """The daemon's children: who they are once it is gone, only they can tell."""
-        below = procfs.descendants(procfs.scan(proc), [self.pid])[self.pid]
-        return [(one.pid, one.start_ticks) for one in below if not one.ended]
+        """Servers of this daemon; none where a later daemon has its folder."""
+        resident = resident_daemon(self.control.pipe_folder, proc)
+        if resident is not None and (resident.pid, resident.start_ticks) != self._me:
+            return []
+        return [one for one in _processes_in(self.control.pipe_folder, proc) if one != self._me]
 
 
 def choose_pipe_folder(wanted: Path, *, runtime: Path) -> tuple[Path, str]:
@@ -356,13 +357,57 @@ def _not_started(
 
 
 def _kill_strays(place: Path, proc: Path) -> None:
-    """Kill what a start that came to nothing has left: the pipe folder is ours alone, and no daemon
-    was in it before, so each that names it in its environment came of this start."""
-    for found in procfs.scan(proc).values():
-        if found.name != _KERNEL_NAME or found.ended:
+    """Kill what a start that came to nothing has left.
+
+    The pipe folder is ours alone and no daemon was in it before: what is there came of this start.
+    """
+    for pid, start_ticks in _processes_in(place, proc):
+        _send(pid, start_ticks, signal.SIGKILL, proc)
+
+
+def _processes_in(place: Path, proc: Path) -> list[tuple[int, int]]:
+    """Daemons and servers that were started with this pipe folder, by pid and start time.
+
+    The kernel cuts the names of both programs to the same one.
+    """
+    return [
+        (found.pid, found.start_ticks)
+        for found in procfs.scan(proc).values()
+        if found.name == _KERNEL_NAME
+        and not found.ended
+        and procfs.environ_value(found.pid, PIPE_VARIABLE, proc) == str(place)
+    ]
+
+
+def _end_process(
+    process: tuple[int, int],
+    boot: str,
+    signal_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    proc: Path,
+    wait_s: float | None = None,
+) -> tuple[How, list[tuple[int, str]]]:
+    """Wait for the end of a process, then ask for it by signal, then force it."""
+    pid, start_ticks = process
+    sent: list[tuple[int, str]] = []
+    deadline = clock() + (signal_s if wait_s is None else wait_s)
+    steps: list[tuple[signal.Signals, How]] = [
+        (signal.SIGTERM, "terminated"),
+        (signal.SIGKILL, "killed"),
+    ]
+    how: How = "gone"
+    while procfs.alive(pid, start_ticks, boot, proc):
+        if clock() < deadline:
+            sleep(_POLL_S)
             continue
-        if procfs.environ_value(found.pid, PIPE_VARIABLE, proc) == str(place):
-            _send(found.pid, found.start_ticks, signal.SIGKILL, proc)
+        if not steps:
+            return "alive", sent
+        number, how = steps.pop(0)
+        if _send(pid, start_ticks, number, proc):
+            sent.append((pid, number.name))
+        deadline = clock() + signal_s
+    return how, sent
 
 
 def _send(pid: int, start_ticks: int, number: signal.Signals, proc: Path) -> bool:
