@@ -33,6 +33,7 @@ from headway.system.mps import (
     MpsError,
     MpsForeign,
     MpsNotStarted,
+    MpsRefused,
     ToolAnswer,
     quoted,
     run_tool,
@@ -43,9 +44,9 @@ START_S = 10.0
 """How long a daemon may take to listen, which is 50 ms where all is well."""
 QUIT_S = 10
 """How long a daemon may wait for its clients before it ends them, in whole seconds."""
-
 SIGNAL_S = 2.0
 """How long a process may take to act on what it was told."""
+
 How = Literal["gone", "quit", "terminated", "killed", "alive"]
 
 _PID_FILE = f"{CONTROL_NAME}.pid"
@@ -119,6 +120,8 @@ class Daemon:
     ) -> int:
         """Start a server before its first client, and see in the log whether it came up; its pid.
 
+        One that runs already for this user is given as it is.
+
         Args:
             uid: Whose clients it will serve; all of them must be this user's.
             timeout_s: How long it may take until it takes clients.
@@ -127,9 +130,18 @@ class Daemon:
 
         Raises:
             MpsNotStarted: It died at once, or was not ready in time.
-            MpsError: The daemon did not answer, or refused.
+            MpsRefused: A server of another user runs; a daemon has one at a time.
+            MpsError: The daemon did not answer.
         """
         command = f"start_server -uid {uid}"
+        for server in self.control.servers():
+            if (owner := procfs.uid_of(server)) != uid:
+                raise MpsRefused(
+                    command,
+                    f"server {server} runs for user {owner}",
+                    "a daemon serves one user at a time: wait until that user's clients have left",
+                )
+            return server
         _, position = read_log(self.control_log)
         deadline = clock() + timeout_s
         reply = self.control.ask(command, timeout_s=timeout_s)
@@ -299,9 +311,9 @@ def start_daemon(
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
     answer = run_tool([str(executable), "-d"], environment=variables, timeout_s=timeout_s)
     started = resident_daemon(place, proc)
-    if answer is None or started is None:
-        if answer is not None and _RUNNING in answer.out:
-            raise _foreign(asked, place, quoted(answer.out))
+    if answer is not None and _RUNNING in answer.out + answer.err:
+        raise _foreign(asked, place, quoted(answer.out or answer.err))
+    if answer is None or answer.status != 0 or started is None:
         _kill_strays(place, proc)
         raise _not_started(asked, answer, timeout_s, log_folder)
     daemon = Daemon(
