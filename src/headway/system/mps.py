@@ -181,7 +181,7 @@ class Control:
     executable: Path
     pipe_folder: Path
     timeout_s: float = ANSWER_S
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
 
     def tool_environment(self) -> dict[str, str]:
         """What the tool and a daemon get: of MPS nothing but the folder.
@@ -519,7 +519,7 @@ def _compare_limit(command: str, asked: int | None, in_force: int | None) -> Non
 
 def _device_text(device: int | str) -> str:
     text = str(device)
-    if not re.fullmatch(r"\d+|[A-Za-z0-9/_-]+", text, re.ASCII):
+    if not re.fullmatch(r"\d+|[A-Za-z][A-Za-z0-9/_-]*", text, re.ASCII):
         raise ValueError(f"{text!r} is neither a device's number nor its UUID")
     return text
 

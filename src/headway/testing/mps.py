@@ -90,6 +90,7 @@ class FakeMps:
         self.executable.write_text(f"#!{sys.executable} -IS\n{source}", encoding="utf-8")
         self.executable.chmod(0o755)
         shutil.copy(self.executable, folder / SERVER_NAME)
+        self._connections: list[socket.socket] = []
         self.set(knobs)
 
     def __enter__(self) -> "FakeMps":
@@ -141,6 +142,7 @@ class FakeMps:
             OSError: No daemon is there; CUDA would go on without MPS and say nothing.
         """
         connection = _say(pipe_folder, f"CLIENT {pid} {os.getuid() if uid is None else uid} {device}")
+        self._connections.append(connection)
         return FakeClient(pid, connection)
 
     def fault(self, pipe_folder: Path, culprit: int) -> None:
@@ -150,6 +152,8 @@ class FakeMps:
 
     def close(self) -> None:
         """End what is left of it."""
+        for connection in self._connections:
+            connection.close()
         for record in ("processes", "watchers"):
             for pid, start_ticks in self._living(record):
                 descriptor = procfs.open_pidfd(pid, start_ticks)

@@ -653,13 +653,14 @@ def watch(daemon: int) -> NoReturn:
     """Record deaths that nobody can record of himself, the daemon's and orphaned servers'."""
     while True:
         try:
-            pid, status = os.waitpid(-1, 0)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         except ChildProcessError:
             os._exit(0)
-        code = os.waitstatus_to_exitcode(status)
-        if code < 0:
-            who = "daemon" if pid == daemon else "server"
-            note("calls", f"signal {signal.Signals(-code).name} {who}")
+        if ended is not None and ended.si_code != os.CLD_EXITED:
+            who = "daemon" if ended.si_pid == daemon else "server"
+            note("calls", f"signal {signal.Signals(ended.si_status).name} {who}")
+        if ended is not None:  # only now: who sees that it is gone sees the record too
+            os.waitpid(ended.si_pid, 0)
 
 
 def start() -> int:

@@ -48,10 +48,8 @@ def end(daemon) -> Ending:
 
 def kill(pid: int) -> None:
     """What an administrator or the kernel may do at any time."""
-    process = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    os.close(process)
-    wait_until(lambda: (found := procfs.entry(pid)) is None or found.ended)
+    wait_until(lambda: procfs.entry(pid) is None)
 
 
 def wait_until(condition) -> None:
