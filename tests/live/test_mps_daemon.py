@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from headway.system import procfs
-from headway.system.mps import (
+from headway.system.mps import Control
+from headway.system.mps_daemon import Ending, start_daemon
+from headway.system.mps_log import control_facts, read_log
+from headway.system.mps_places import resident_daemon
+from headway.system.mps_tool import (
     CONTROL_NAME,
-    Control,
     MpsForeign,
     MpsGone,
     MpsNotStarted,
@@ -21,8 +24,6 @@ from headway.system.mps import (
     MpsSilent,
     run_tool,
 )
-from headway.system.mps_daemon import Ending, resident_daemon, start_daemon
-from headway.system.mps_log import control_facts, read_log
 
 EXECUTABLE = shutil.which(CONTROL_NAME)
 HAS_GPU = Path("/dev/nvidiactl").exists()
@@ -103,7 +104,7 @@ def test_percentages_are_set_and_an_old_echo_is_noticed(daemon, monkeypatch):
         assert abs(control.default_thread_percentage() - percentage) < 0.1
     for text in ("0", "101", "many"):
         monkeypatch.setattr(
-            "headway.system.mps._percentage_text", lambda percentage, text=text: text
+            "headway.system.mps.percentage_text", lambda percentage, text=text: text
         )
         with pytest.raises(MpsRefused, match="100% stayed in force"):
             control.set_default_thread_percentage(50)

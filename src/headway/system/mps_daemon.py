@@ -4,7 +4,8 @@
 A daemon serves everybody who shares its pipe folder, and one word ends it for all of them. So
 Headway starts one of its own, in a folder that only its user can enter, and tells nobody else's to
 end: a `Daemon` is what `start_daemon` gave, or what a later supervisor makes again from what was
-kept of it, and `end` does nothing once the process with that pid, start time and boot is gone.
+kept of it. Once the process with that pid, start time and boot is gone, `end` sends nothing but to
+servers that it left behind, and not even that where another daemon has the folder.
 
 [Note: when it is over]
 Words and exit statuses do not tell that a daemon has ended: `quit` answers with status 1 after a
@@ -12,7 +13,6 @@ server failed once in the daemon's life, although the daemon is gone, and waits 
 client lives. The process table tells.
 """
 
-import hashlib
 import os
 import signal
 import time
@@ -23,13 +23,11 @@ from typing import Literal
 
 from headway.core.folder import Folder, runtime_folder
 from headway.system import procfs
-from headway.system.mps import (
-    ANSWER_S,
-    CONTROL_NAME,
+from headway.system.mps import ANSWER_S, Control
+from headway.system.mps_log import control_facts, read_log
+from headway.system.mps_places import choose_pipe_folder, processes_in, resident_daemon
+from headway.system.mps_tool import (
     LOG_VARIABLE,
-    LONGEST_PIPE_FOLDER,
-    PIPE_VARIABLE,
-    Control,
     MpsError,
     MpsForeign,
     MpsNotStarted,
@@ -38,7 +36,6 @@ from headway.system.mps import (
     quoted,
     run_tool,
 )
-from headway.system.mps_log import control_facts, read_log
 
 START_S = 10.0
 """How long a daemon may take to listen, which is 50 ms where all is well."""
@@ -49,19 +46,8 @@ SIGNAL_S = 2.0
 
 How = Literal["gone", "quit", "terminated", "killed", "alive"]
 
-_PID_FILE = f"{CONTROL_NAME}.pid"
 _RUNNING = "An instance of this daemon is already running"
-_KERNEL_NAME = CONTROL_NAME[:15]
 _POLL_S = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """A living control daemon of a folder, whoever started it."""
-
-    pid: int
-    start_ticks: int
-    uid: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,50 +204,7 @@ class Daemon:
         resident = resident_daemon(self.control.pipe_folder, proc)
         if resident is not None and (resident.pid, resident.start_ticks) != self._me:
             return []
-        return [one for one in _processes_in(self.control.pipe_folder, proc) if one != self._me]
-
-
-def choose_pipe_folder(wanted: Path, *, runtime: Path) -> tuple[Path, str]:
-    """The pipe folder to use, and why it is not the wanted one; "" where it is.
-
-    Args:
-        wanted: Used where its path is short enough for the sockets in it.
-        runtime: A folder for what no reboot survives; a short name in it comes next, and then one
-            in /tmp. The same wanted folder always leads to the same place.
-
-    >>> choose_pipe_folder(Path("/run/headway/mps"), runtime=Path("/run/user/7/headway"))
-    (PosixPath('/run/headway/mps'), '')
-    >>> place, why = choose_pipe_folder(Path("/a" * 60), runtime=Path("/run/user/7/headway"))
-    >>> str(place)[:24], why[:43]
-    ('/run/user/7/headway/mps-', "the MPS daemon's pipes lie in /run/user/7/h")
-    """
-    if len(os.fsencode(wanted)) <= LONGEST_PIPE_FOLDER:
-        return wanted, ""
-    name = f"mps-{hashlib.blake2b(os.fsencode(wanted), digest_size=6).hexdigest()}"
-    place = runtime / name
-    if len(os.fsencode(place)) > LONGEST_PIPE_FOLDER:
-        place = Path("/tmp") / f"headway-{os.geteuid()}-{name}"
-    return place, (
-        f"the MPS daemon's pipes lie in {place}: {wanted} is longer than the "
-        f"{LONGEST_PIPE_FOLDER} bytes that surely work"
-    )
-
-
-def resident_daemon(pipe_folder: Path, proc: Path = procfs.PROC) -> Resident | None:
-    """The living daemon that a folder's pid file names, or None.
-
-    None also for a daemon of another pid namespace: ask `Control.health` whether anyone answers.
-    """
-    text = procfs.read_or_none(pipe_folder / _PID_FILE) or b""
-    pid = int(text) if text.strip().isdigit() else 0
-    found = procfs.entry(pid, proc) if pid else None
-    # What a killed daemon leaves behind names a pid that anybody may have by now.
-    if found is None or found.ended or found.name != _KERNEL_NAME:
-        return None
-    told = procfs.environ_value(pid, PIPE_VARIABLE, proc)
-    if told is not None and Path(told) != pipe_folder:
-        return None
-    return Resident(pid, found.start_ticks, procfs.uid_of(pid, proc))
+        return [one for one in processes_in(self.control.pipe_folder, proc) if one != self._me]
 
 
 def start_daemon(
@@ -373,22 +316,8 @@ def _kill_strays(place: Path, proc: Path) -> None:
 
     The pipe folder is ours alone and no daemon was in it before: what is there came of this start.
     """
-    for pid, start_ticks in _processes_in(place, proc):
+    for pid, start_ticks in processes_in(place, proc):
         _send(pid, start_ticks, signal.SIGKILL, proc)
-
-
-def _processes_in(place: Path, proc: Path) -> list[tuple[int, int]]:
-    """Daemons and servers that were started with this pipe folder, by pid and start time.
-
-    The kernel cuts the names of both programs to the same one.
-    """
-    return [
-        (found.pid, found.start_ticks)
-        for found in procfs.scan(proc).values()
-        if found.name == _KERNEL_NAME
-        and not found.ended
-        and procfs.environ_value(found.pid, PIPE_VARIABLE, proc) == str(place)
-    ]
 
 
 def _end_process(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from headway.system import procfs
-from headway.system.mps import CONTROL_NAME, SERVER_NAME
+from headway.system.mps_tool import CONTROL_NAME, SERVER_NAME
 from headway.testing import mps_control
 
 _POLL_S = 0.005

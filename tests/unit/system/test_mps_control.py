@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from mps_stage import ANSWER_S, STARTED, stage, start
 
-from headway.system.mps import (
-    Control,
+from headway.system.mps import Control
+from headway.system.mps_places import inherited_pipe_folder
+from headway.system.mps_replies import MpsProcess
+from headway.system.mps_tool import (
     Executables,
     MpsError,
     MpsGone,
     MpsMissing,
     MpsOtherProtocol,
-    MpsProcess,
     MpsRefused,
     MpsSilent,
     find_executables,
-    inherited_pipe_folder,
     quoted,
     run_tool,
 )
@@ -98,7 +98,7 @@ def test_a_percentage_out_of_range_is_never_sent(running, percentage):
 def test_the_echo_of_the_old_value_is_not_taken_for_success(running, monkeypatch):
     _, daemon = running
     daemon.control.set_default_thread_percentage(40)
-    monkeypatch.setattr("headway.system.mps._percentage_text", lambda percentage: "101")
+    monkeypatch.setattr("headway.system.mps.percentage_text", lambda percentage: "101")
     with pytest.raises(MpsRefused, match="40% stayed in force"):
         daemon.control.set_default_thread_percentage(50)
 

@@ -16,9 +16,11 @@ import pytest
 from mps_stage import ANSWER_S, HEALTHY, STARTED, stage, start
 
 from headway.system import procfs
-from headway.system.mps import (
-    LONGEST_PIPE_FOLDER,
-    Control,
+from headway.system.mps import Control
+from headway.system.mps_daemon import Ending, start_daemon
+from headway.system.mps_log import read_log, server_facts
+from headway.system.mps_places import LONGEST_PIPE_FOLDER, choose_pipe_folder, resident_daemon
+from headway.system.mps_tool import (
     MpsForeign,
     MpsGone,
     MpsMissing,
@@ -27,13 +29,6 @@ from headway.system.mps import (
     MpsSilent,
     run_tool,
 )
-from headway.system.mps_daemon import (
-    Ending,
-    choose_pipe_folder,
-    resident_daemon,
-    start_daemon,
-)
-from headway.system.mps_log import read_log, server_facts
 from headway.testing.mps import FakeMps, Knobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.parametrize("time_of_three", range(3))]
@@ -244,7 +239,7 @@ def test_where_all_paths_are_long_the_last_resort_is_short(time_of_three):
 
 def test_a_daemon_that_ends_without_a_word_is_no_start(time_of_three, monkeypatch):
     # What the real one does where the path is too long for its sockets.
-    monkeypatch.setattr("headway.system.mps_daemon.LONGEST_PIPE_FOLDER", 1000)
+    monkeypatch.setattr("headway.system.mps_places.LONGEST_PIPE_FOLDER", 1000)
     with stage() as (fake, folder):
         with pytest.raises(MpsNotStarted, match=r"it ended without a word; see .*control.log"):
             start(fake, folder / ("x" * 90))
