@@ -78,7 +78,9 @@ class Control:
     executable: Path
     pipe_folder: Path
     timeout_s: float = ANSWER_S
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False, compare=False)
+    environment: Mapping[str, str] = field(
+        default_factory=lambda: os.environ, repr=False, compare=False
+    )
 
     def tool_environment(self) -> dict[str, str]:
         """What the tool and a daemon get: of MPS nothing but the folder.

@@ -48,6 +48,7 @@ How = Literal["gone", "quit", "terminated", "killed", "alive"]
 
 _RUNNING = "An instance of this daemon is already running"
 _POLL_S = 0.01
+_FALL_BACK = "share the GPU in time slices meanwhile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +273,6 @@ def start_daemon(
         _kill_strays(place, proc)
         raise MpsNotStarted(asked, f"it does not answer as it should ({health.words})", _FALL_BACK)
     return daemon
-
-
-_FALL_BACK = "share the GPU in time slices meanwhile"
 
 
 def _make_private(asked: str, path: Path) -> None:

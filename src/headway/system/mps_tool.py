@@ -136,8 +136,11 @@ def run_tool(
                 start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            reason = f"it cannot be started ({error.strerror})"
-            raise MpsMissing(arguments[0], reason, "install it again, or share in time slices") from None
+            raise MpsMissing(
+                arguments[0],
+                f"it cannot be started ({error.strerror})",
+                "install it again, or share the GPU in time slices",
+            ) from None
         try:
             status = process.wait(timeout_s)
         except subprocess.TimeoutExpired:

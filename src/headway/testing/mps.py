@@ -141,7 +141,8 @@ class FakeMps:
         Raises:
             OSError: No daemon is there; CUDA would go on without MPS and say nothing.
         """
-        connection = _say(pipe_folder, f"CLIENT {pid} {os.getuid() if uid is None else uid} {device}")
+        user = os.getuid() if uid is None else uid
+        connection = _say(pipe_folder, f"CLIENT {pid} {user} {device}")
         self._connections.append(connection)
         return FakeClient(pid, connection)
 

@@ -173,7 +173,10 @@ class Daemon:
 
     def hear(self, connection: socket.socket) -> None:
         """Take the first line of a connection."""
-        line = connection.recv(4096).decode(errors="replace").strip()
+        try:
+            line = connection.recv(4096).decode(errors="replace").strip()
+        except ConnectionError:
+            line = ""
         if not line:
             connection.close()
             return
@@ -482,7 +485,8 @@ class Daemon:
         server.hit.discard(connection)
         if server.state == "FAULT" and not server.hit:
             server.state = "ACTIVE"
-            log("server.log", "Server", "Volta MPS: Creating server context on device 0", server.pid)
+            text = "Volta MPS: Creating server context on device 0"
+            log("server.log", "Server", text, server.pid)
 
     def fault(self, culprit: int) -> None:
         """A GPU's error: it hits all clients of the culprit's device."""
@@ -521,8 +525,8 @@ class Daemon:
         """End where that is asked and nothing stands against it."""
         now = time.monotonic()
         stuck = self.server is not None and self.server.undefined
-        due = [end for _, end in self.quits if (not self.clients and not stuck) or (end and end <= now)]
-        if not due or stuck:
+        due = any(not self.clients or (end is not None and end <= now) for _, end in self.quits)
+        if stuck or not due:
             return
         if self.server is not None:
             os.kill(self.server.pid, signal.SIGUSR1)
@@ -600,6 +604,12 @@ def start_ticks(pid: int) -> int:
     """When a process started, in clock ticks after boot."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
+
+
+def rename(name: str) -> None:
+    """Take a name in the process table, of which the kernel keeps 15 characters."""
+    with open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write(name)
 
 
 def be_server(*, dies: bool) -> NoReturn:
@@ -686,23 +696,20 @@ def start() -> int:
         import ctypes  # only here: each question pays for what is imported above
 
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        note("watchers", f"{os.getpid()} {start_ticks(os.getpid())}")
+        rename("fake-mps-watch")  # it is no part of what it watches
         daemon = os.fork()
         if daemon == 0:
-            if chosen["start"] == "hangs":
-                note("processes", f"{os.getpid()} {start_ticks(os.getpid())}")
-                while True:
-                    signal.pause()
+            rename(NAME)
+            note("processes", f"{os.getpid()} {start_ticks(os.getpid())}")
+            while chosen["start"] == "hangs":
+                signal.pause()
             try:
                 be_daemon(ready)
             except OSError:
                 os._exit(1)  # the name of a socket was too long: no word of it
-        note("processes", f"{daemon} {start_ticks(daemon)}")
-        note("watchers", f"{os.getpid()} {start_ticks(os.getpid())}")
         os.close(ready)
         os.close(lock)
-        # Under another name: it is no part of what it watches.
-        with open("/proc/self/comm", "w", encoding="ascii") as file:
-            file.write("fake-mps-watch")
         watch(daemon)
     os.close(ready)
     os.close(lock)

@@ -9,7 +9,7 @@ from pathlib import Path
 from headway.system.mps_daemon import Daemon, start_daemon
 from headway.testing.mps import FakeMps, Knobs
 
-ANSWER_S = 0.5  # an answer of the fake takes some 30 ms
+ANSWER_S = 1.0  # an answer of the fake takes some 30 ms
 STARTED = [
     "start -d",
     "command get_default_active_thread_percentage",

@@ -116,8 +116,8 @@ def test_its_devices_are_named_by_uuid(time_of_three):
 
 def test_a_hanging_start_leaves_nothing_and_can_be_tried_again(time_of_three):
     with stage(Knobs(start="hangs")) as (fake, folder):
-        with pytest.raises(MpsNotStarted, match=r"not listening within 0.5 s, and was killed; see"):
-            start(fake, folder, timeout_s=0.5)
+        with pytest.raises(MpsNotStarted, match=r"not listening within 1 s, and was killed; see"):
+            start(fake, folder, timeout_s=1.0)
         assert fake.settle() == ["start -d", "signal SIGKILL daemon"]
         fake.set(Knobs())
         assert end(start(fake, folder)) == Ending("quit")
@@ -169,8 +169,8 @@ def test_a_server_that_dies_at_once_is_seen_in_the_log_alone(time_of_three):
 def test_a_server_that_never_becomes_ready(time_of_three):
     with stage(Knobs(server="hangs")) as (fake, folder):
         daemon = start(fake, folder)
-        with pytest.raises(MpsNotStarted, match="no server was ready within 0.5 s"):
-            daemon.start_server(ME, timeout_s=0.5)
+        with pytest.raises(MpsNotStarted, match="no server was ready within 1 s"):
+            daemon.start_server(ME, timeout_s=1.0)
         (server,) = daemon.control.servers()
         assert daemon.control.server_state(server) == "INITIALIZING"
         client = fake.connect(daemon.control.pipe_folder, 4711)
