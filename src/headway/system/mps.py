@@ -1,8 +1,8 @@
 """Talking to an MPS control daemon: one typed function for each thing that can be asked.
 
-Each answer is judged by its text and each value that was set is read back (`mps_replies`); what the
-tool's exit status says is worth nothing. The tool waits for the daemon for as long as that takes, so
-each question has a time-out.
+Each answer is judged by its text and each value that was set is read back (`mps_replies`); the
+tool's exit status is worth nothing. It waits for the daemon for as long as that takes, so each
+question has a time-out.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Where the daemons of MPS live: their pipe folders, and who is at home in one.
 
-A daemon serves whoever shares its pipe folder. The folder's pid file says who it is, and may be left
+A daemon serves whoever shares its pipe folder. The pid file there says who it is, and may be left
 over from one that was killed: the process table tells.
 """
 

@@ -1,10 +1,10 @@
-"""The programs of MPS: where they are, how one is run to its end, and the errors that may come of it.
+"""The programs of MPS: where they are, how one is run to its end, and what errors come of it.
 
     MpsError                     never raised itself
     ├── MpsMissing               the tool is not installed, or cannot be started
     ├── MpsGone                  no daemon answers in this folder
     ├── MpsSilent                no answer within the time given
-    ├── MpsRefused               answered with no: another user's daemon, no such server, not in force
+    ├── MpsRefused               no: another user's daemon, no such server, a value not in force
     ├── MpsForeign               a daemon that is not ours stands where ours would
     ├── MpsNotStarted            a daemon or a server did not come up
     └── MpsOtherProtocol         it answers, but not in the language spoken here

@@ -1,4 +1,4 @@
-"""A handle on the fake of MPS in `headway.testing.mps_control`: install it, steer it, be its client.
+"""A handle on the fake of MPS (`headway.testing.mps_control`): install it, steer it, be its client.
 
 What it answers is made up from tables of what the real one answers; nothing that it says may ever
 be called measured.

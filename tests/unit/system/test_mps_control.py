@@ -251,7 +251,8 @@ def test_another_protocol_is_told_from_silence():
 def test_a_daemon_that_is_not_there(tmp_path):
     with stage() as (fake, folder):
         control = Control(fake.executable, folder)
-        with pytest.raises(MpsGone, match=r"get_server_list: no daemon answers in .*start it again"):
+        words = r"get_server_list: no daemon answers in .*start it again"
+        with pytest.raises(MpsGone, match=words):
             control.servers()
         assert control.health().state == "gone"
         assert fake.calls() == []

@@ -336,7 +336,8 @@ def test_a_server_serves_one_user_at_a_time(time_of_three):
         daemon = start(fake, folder)
         pipe = daemon.control.pipe_folder
         server = daemon.start_server(ME)
-        with pytest.raises(MpsRefused, match=rf"server {server} runs for user {ME}; a daemon serves"):
+        words = f"server {server} runs for user {ME}; a daemon serves"
+        with pytest.raises(MpsRefused, match=words):
             daemon.start_server(ME + 1)
         ours, theirs = fake.connect(pipe, 4711), fake.connect(pipe, 4712, uid=ME + 1)
         assert ours.hear() == "0"
