@@ -135,7 +135,7 @@ def test_what_it_does_not_know(daemon):
 
 def test_a_path_too_long(executable, folder):
     long = folder / ("x" * 90)
-    answer = start_of_somebody_else(executable, long)
+    answer = start_of_somebody_else(executable, long / "pipes")
     assert (answer.status, answer.out, answer.err) == (1, "", "")
     daemon = start_daemon(executable, long, runtime=folder / "short")
     assert daemon.control.pipe_folder.parent == folder / "short"
@@ -232,4 +232,3 @@ def test_another_user_is_refused_in_words(executable, folder):
     assert "Insufficient privileges" in as_nobody("set_default_active_thread_percentage 50\n")
     assert "Not enough privilege" in as_nobody("quit\n")
     assert control.default_thread_percentage() == 100
-

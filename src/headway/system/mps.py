@@ -196,10 +196,11 @@ class Control:
             force: Do not wait for its clients, which then fail.
 
         Raises:
-            MpsRefused: There is no such server.
+            MpsRefused: There is no such server, or it was not done.
         """
         command = f"shutdown_server {server}" + (" -f" if force else "")
-        found(command, self.ask(command))
+        if reply := found(command, self.ask(command)):
+            raise MpsRefused(command, quoted(reply), "end its clients first, or force it")
 
     def thread_percentage(self, server: int) -> float:
         """The part of a device's threads that new clients of a server get, in percent."""

@@ -136,8 +136,10 @@ class Daemon:
             raise MpsNotStarted(command, quoted(reply), "see the daemon's control.log")
         while True:
             lines, _ = read_log(self.control_log, position)
-            servers = control_facts(lines).servers
-            latest = servers[-1] if servers else None
+            facts = control_facts(lines)
+            if facts.failed_starts:
+                raise MpsNotStarted(command, quoted(facts.failed_starts[0]), _FALL_BACK)
+            latest = facts.servers[-1] if facts.servers else None
             if latest is not None and latest.exit_status is not None:
                 raise MpsNotStarted(
                     command,

@@ -19,6 +19,7 @@ _LINE = re.compile(r"\[(\S+ \S+)\s+(Control|Server|Other)\s+(\d+)\]\s?(.*)")
 _STARTING = re.compile(r"Starting new server (\d+) for user (\d+)")
 _READY = re.compile(r"NEW SERVER (\d+): Ready")
 _EXITED = re.compile(r"Server (\d+) exited with status (-?\d+)")
+_NOT_STARTED = "Failed to start server using uid"
 _NEW_CLIENT = re.compile(r"NEW CLIENT (\d+) from user (\d+)")
 _DAEMON_EXIT = re.compile(r"Exit with status (-?\d+)")
 _CONNECTED = re.compile(r"New client (\d+) connected")
@@ -59,6 +60,8 @@ class ControlFacts:
     """In the order in which they were started."""
     clients: tuple[tuple[int, int], ...] = ()
     """The pid and user id of each that asked to be a client, in order."""
+    failed_starts: tuple[str, ...] = ()
+    """What it said of servers that it could not even start."""
     exit_status: int | None = None
     """1 where any server of its life ended badly, though it ended well itself."""
 
@@ -128,21 +131,24 @@ def parse_log(text: str) -> tuple[LogLine, ...]:
 
 
 def control_facts(lines: Iterable[LogLine]) -> ControlFacts:
-    """What the lines of `control.log` tell, taken together.
+    r"""What the lines of `control.log` tell, taken together.
 
     >>> at = "[2026-11-30 21:52:03.488 Control  8690] "
     >>> told = ["Starting new server 8701 for user 0", "Server 8701 exited with status 1"]
-    >>> control_facts(parse_log("\\n".join(at + text for text in told))).servers
+    >>> control_facts(parse_log("\n".join(at + text for text in told))).servers
     (ServerRecord(pid=8701, uid=0, ready=False, exit_status=1),)
     """
     ready, exit_status = False, None
     servers: list[ServerRecord] = []
+    failed_starts: list[str] = []
     clients: list[tuple[int, int]] = []
     for line in lines:
         if line.text.startswith("To connect CUDA applications to this daemon"):
             ready = True
         elif match := _STARTING.search(line.text):
             servers.append(ServerRecord(int(match[1]), int(match[2])))
+        elif _NOT_STARTED in line.text:
+            failed_starts.append(line.text)
         elif match := _READY.search(line.text):
             _note(servers, int(match[1]), ready=True)
         elif match := _EXITED.search(line.text):
@@ -151,11 +157,11 @@ def control_facts(lines: Iterable[LogLine]) -> ControlFacts:
             clients.append((int(match[1]), int(match[2])))
         elif match := _DAEMON_EXIT.fullmatch(line.text):
             exit_status = int(match[1])
-    return ControlFacts(ready, tuple(servers), tuple(clients), exit_status)
+    return ControlFacts(ready, tuple(servers), tuple(clients), tuple(failed_starts), exit_status)
 
 
 def server_facts(lines: Sequence[LogLine]) -> ServerFacts:
-    """What the lines of `server.log` tell, taken together.
+    r"""What the lines of `server.log` tell, taken together.
 
     >>> at = "[2026-11-30 21:52:03.488 Server  8701] Volta MPS: "
     >>> told = [
@@ -164,7 +170,7 @@ def server_facts(lines: Sequence[LogLine]) -> ServerFacts:
     ...     "4711",
     ...     "Creating server context on device 0",
     ... ]
-    >>> server_facts(parse_log("\\n".join(at + text for text in told))).faults
+    >>> server_facts(parse_log("\n".join(at + text for text in told))).faults
     (Fault(victims=(4711,), over=True),)
     """
     connected: dict[int, None] = {}

@@ -1,13 +1,13 @@
 """The programs of MPS: where they are, how one is run to its end, and what errors come of it.
 
-    MpsError                     never raised itself
-    ├── MpsMissing               the tool is not installed, or cannot be started
-    ├── MpsGone                  no daemon answers in this folder
-    ├── MpsSilent                no answer within the time given
-    ├── MpsRefused               no: another user's daemon, no such server, a value not in force
-    ├── MpsForeign               a daemon that is not ours stands where ours would
-    ├── MpsNotStarted            a daemon or a server did not come up
-    └── MpsOtherProtocol         it answers, but not in the language spoken here
+MpsError                     never raised itself
+├── MpsMissing               the tool is not installed, or cannot be started
+├── MpsGone                  no daemon answers in this folder
+├── MpsSilent                no answer within the time given
+├── MpsRefused               no: another user's daemon, no such server, a value not in force
+├── MpsForeign               a daemon that is not ours stands where ours would
+├── MpsNotStarted            a daemon or a server did not come up
+└── MpsOtherProtocol         it answers, but not in the language spoken here
 """
 
 import os
@@ -157,13 +157,11 @@ def run_tool(
 
 
 def quoted(reply: str) -> str:
-    """An answer as a part of a sentence.
+    r"""An answer as a part of a sentence.
 
-    >>> quoted("Server 7 not found\\n1"), quoted("")
+    >>> quoted("Server 7 not found\n1"), quoted("")
     ('answered "Server 7 not found 1"', 'answered nothing')
     """
     if not reply:
         return "answered nothing"
     return f'answered "{shorten(plain(" ".join(reply.split())), _MOST_QUOTED)}"'
-
-

@@ -19,6 +19,7 @@ Clients are connections that say ``CLIENT pid uid device``; what CUDA would tell
 there. Its version and its logs say that it is a fake.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -72,11 +73,12 @@ def log(file: str, who: str, text: str, pid: int | None = None) -> None:
     folder = os.environ.get("CUDA_MPS_LOG_DIRECTORY") or "/var/log/nvidia-mps"
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now)) + f".{int(now % 1 * 1000):03}"
-    try:
-        with open(os.path.join(folder, file), "a", encoding="utf-8") as out:
-            out.write(f"[{stamp} {who:>7} {os.getpid() if pid is None else pid:5}] {text}\n")
-    except OSError:
-        pass  # the real one warns of a log folder that is missing, and goes on without
+    # The real one warns of a log folder that is missing, and goes on without.
+    with (
+        contextlib.suppress(OSError),
+        open(os.path.join(folder, file), "a", encoding="utf-8") as out,
+    ):
+        out.write(f"[{stamp} {who:>7} {os.getpid() if pid is None else pid:5}] {text}\n")
 
 
 def control_log(text: str) -> None:
@@ -428,7 +430,9 @@ class Daemon:
     def new_client(self, connection: socket.socket, client: Client) -> None:
         """Give a client to a server, or tell it why not, or let it wait for another user's."""
         if self.server is None:
-            control_log(f"NEW CLIENT {client.pid} from user {client.uid}: Server is not ready")
+            control_log(
+                f"NEW CLIENT {client.pid} from user {client.uid}: Server is not ready, push client to pending list"
+            )
             self.launch(client.uid)
         else:
             control_log(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
@@ -506,10 +510,8 @@ class Daemon:
 
     def tell(self, connection: socket.socket, text: str) -> None:
         """What CUDA would tell a client."""
-        try:
+        with contextlib.suppress(OSError):  # it may have left meanwhile
             connection.sendall(text.encode() + b"\n")
-        except OSError:
-            pass  # it left meanwhile
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -572,10 +574,8 @@ def shown_limit(limits: dict[str, int], words: list[str]) -> str:
 
 def answer(connection: socket.socket, text: str, status: int) -> None:
     """Answer whoever asked, who may have gone."""
-    try:
+    with contextlib.suppress(OSError):
         connection.sendall(json.dumps([text, status]).encode())
-    except OSError:
-        pass
     connection.close()
 
 

@@ -4,12 +4,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from headway.system.mps_daemon import Daemon, start_daemon
 from headway.testing.mps import FakeMps, Knobs
 
-ANSWER_S = 1.0  # an answer of the fake takes some 30 ms
+ANSWER_S = 5.0  # far more than the 30 ms that an answer of the fake takes
 STARTED = [
     "start -d",
     "command get_default_active_thread_percentage",
@@ -36,3 +37,8 @@ def start(fake: FakeMps, folder: Path, **knobs) -> Daemon:
     """A daemon of the fake, as Headway starts one."""
     defaults = {"answer_s": ANSWER_S, "timeout_s": 5.0}
     return start_daemon(fake.executable, folder, **{**defaults, **knobs})
+
+
+def hurried(daemon: Daemon) -> Daemon:
+    """The same daemon, given up soon where it is silent."""
+    return replace(daemon, control=replace(daemon.control, timeout_s=0.3))

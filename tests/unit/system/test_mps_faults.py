@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mps_stage import ANSWER_S, HEALTHY, STARTED, stage, start
+from mps_stage import ANSWER_S, HEALTHY, STARTED, hurried, stage, start
 
 from headway.system import procfs
 from headway.system.mps import Control
@@ -127,7 +127,7 @@ def test_a_hanging_start_leaves_nothing_and_can_be_tried_again(time_of_three):
 def test_a_daemon_that_listens_and_does_not_answer_is_no_start(time_of_three):
     with stage(Knobs(hangs=("all",))) as (fake, folder):
         with pytest.raises(MpsNotStarted, match="does not answer as it should"):
-            start(fake, folder)
+            start(fake, folder, answer_s=0.3)
         assert fake.settle() == [*STARTED[:2], "signal SIGKILL daemon"]
 
 
@@ -137,7 +137,7 @@ def test_a_daemon_that_listens_and_does_not_answer_is_no_start(time_of_three):
 )
 def test_a_daemon_that_hangs_later_is_ended_by_its_pid(time_of_three, ignores, how, sent):
     with stage() as (fake, folder):
-        daemon = start(fake, folder)
+        daemon = hurried(start(fake, folder))
         fake.set(Knobs(hangs=("all",), ignores_term=ignores))
         assert daemon.control.health().state == "silent"
         ending = end(daemon)
@@ -153,7 +153,7 @@ def test_a_daemon_that_hangs_later_is_ended_by_its_pid(time_of_three, ignores, h
 def test_a_server_that_dies_at_once_is_seen_in_the_log_alone(time_of_three):
     with stage(Knobs(server="dies")) as (fake, folder):
         daemon = start(fake, folder)
-        with pytest.raises(MpsNotStarted, match="exited at once with status 1; see .*server.log"):
+        with pytest.raises(MpsNotStarted, match=r"at once with status 1; see .*server.log"):
             daemon.start_server(ME)
         assert server_facts(read_log(daemon.server_log)[0]).failed
         # The daemon then ends with status 1 though it ended well.
@@ -444,7 +444,7 @@ def test_a_client_that_is_terminated_first_may_be_killed(time_of_three):
 @pytest.mark.parametrize("ignores", [(), ("daemon", "server")])
 def test_a_client_killed_with_work_in_flight_costs_server_and_daemon(time_of_three, ignores):
     with stage(Knobs(ignores_term=ignores)) as (fake, folder):
-        daemon = start(fake, folder)
+        daemon = hurried(start(fake, folder))
         pipe, server = daemon.control.pipe_folder, daemon.start_server(ME)
         busy = fake.connect(pipe, 4711)
         assert busy.hear() == "0"
@@ -566,7 +566,7 @@ def test_a_quit_in_flight_hinders_nobody(time_of_three):
         client = fake.connect(daemon.control.pipe_folder, 4711)
         assert client.hear() == "0"
         with pytest.raises(MpsSilent):  # for ever, were it not for the time-out
-            daemon.control.ask("quit")
+            daemon.control.ask("quit", timeout_s=0.3)
         assert daemon.alive()
         assert end(daemon) == Ending("quit")
         assert fake.settle() == [*STARTED, "command quit", QUIT]

@@ -50,6 +50,15 @@ def test_what_became_of_each_server():
     assert facts.exit_status == 1
 
 
+def test_a_server_that_could_not_even_be_started():
+    line = (
+        "[2026-11-30 21:52:12.001 Control  8690] Failed to start server using uid 7. No more pids"
+    )
+    facts = control_facts(parse_log(line))
+    assert facts.failed_starts == ("Failed to start server using uid 7. No more pids",)
+    assert facts.servers == ()
+
+
 def test_a_pid_given_twice_is_the_later_server():
     again = CONTROL.replace("8702", "8701")
     assert control_facts(parse_log(again)).server(8701) == ServerRecord(8701, 0, False, 1)
