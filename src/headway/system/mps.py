@@ -44,6 +44,7 @@ ANSWER_S = 5.0
 """An idle daemon answers in some milliseconds."""
 
 _NO_DAEMON = "Cannot find MPS control daemon process"
+_ENDING = "The MPS control daemon is shutting down"
 _NO_RIGHTS = re.compile(r"Insufficient privileges|Not enough privilege")
 
 
@@ -99,7 +100,7 @@ class Control:
         """Put one line to the daemon; what it prints, without the spaces around it.
 
         Raises:
-            MpsGone: No daemon answers.
+            MpsGone: No daemon answers, or it is about to end.
             MpsSilent: No answer in time.
             MpsRefused: This user may not, or there is no such command.
             MpsMissing: The tool cannot be started.
@@ -120,6 +121,8 @@ class Control:
             )
         if _NO_DAEMON in answer.err or (answer.status != 0 and not answer.out + answer.err):
             raise MpsGone(command, self._absence(answer), "start it again, with all its clients")
+        if answer.out.startswith(_ENDING):
+            raise MpsGone(command, quoted(answer.out), "start it again, with all its clients")
         if _NO_RIGHTS.search(answer.out):
             raise MpsRefused(
                 command,

@@ -1,7 +1,7 @@
 """Where the daemons of MPS live: their pipe folders, and who is at home in one.
 
-A daemon serves whoever shares its pipe folder. The pid file there says who it is, and may be left
-over from one that was killed: the process table tells.
+A daemon serves whoever shares its pipe folder. The pid file there says who it is, where there is
+one, and may be left over from a daemon that was killed: the process table tells.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.system import procfs
+from headway.system.procfs import ProcessEntry
 from headway.system.mps_tool import CONTROL_NAME, PIPE_VARIABLE
 
 DEFAULT_PIPE_FOLDER = Path("/tmp/nvidia-mps")
@@ -68,10 +69,23 @@ def choose_pipe_folder(wanted: Path, *, runtime: Path) -> tuple[Path, str]:
 
 
 def resident_daemon(pipe_folder: Path, proc: Path = procfs.PROC) -> Resident | None:
-    """The living daemon that a folder's pid file names, or None.
+    """The living daemon of a folder, or None where none can be seen.
 
-    None also for a daemon of another pid namespace: ask `Control.health` whether anyone answers.
+    None also for one of another pid namespace, and, with drivers before 550, for another user's:
+    ask `Control.health` whether anyone answers.
     """
+    found = _named_by_pid_file(pipe_folder, proc) or _started_for(pipe_folder, proc)
+    if found is None:
+        return None
+    return Resident(found.pid, found.start_ticks, procfs.uid_of(found.pid, proc))
+
+
+def processes_in(place: Path, proc: Path) -> list[tuple[int, int]]:
+    """Daemons and servers that were started with this pipe folder, by pid and start time."""
+    return [(found.pid, found.start_ticks) for found in _entries_in(place, proc)]
+
+
+def _named_by_pid_file(pipe_folder: Path, proc: Path) -> ProcessEntry | None:
     text = procfs.read_or_none(pipe_folder / _PID_FILE) or b""
     pid = int(text) if text.strip().isdigit() else 0
     found = procfs.entry(pid, proc) if pid else None
@@ -79,15 +93,23 @@ def resident_daemon(pipe_folder: Path, proc: Path = procfs.PROC) -> Resident | N
     if found is None or found.ended or found.name != _KERNEL_NAME:
         return None
     told = procfs.environ_value(pid, PIPE_VARIABLE, proc)
-    if told is not None and Path(told) != pipe_folder:
-        return None
-    return Resident(pid, found.start_ticks, procfs.uid_of(pid, proc))
+    return found if told is None or Path(told) == pipe_folder else None
 
 
-def processes_in(place: Path, proc: Path) -> list[tuple[int, int]]:
-    """Daemons and servers that were started with this pipe folder, by pid and start time."""
+def _started_for(pipe_folder: Path, proc: Path) -> ProcessEntry | None:
+    """The daemon by its command and environment: before driver 550 there is no pid file."""
+    daemons = {
+        found.pid: found
+        for found in _entries_in(pipe_folder, proc)
+        # Without a flag it is the tool that asks a daemon.
+        if {"-d", "-f"} & set(procfs.cmdline(found.pid, proc))
+    }
+    return next((one for one in daemons.values() if one.ppid not in daemons), None)
+
+
+def _entries_in(place: Path, proc: Path) -> list[ProcessEntry]:
     return [
-        (found.pid, found.start_ticks)
+        found
         for found in procfs.scan(proc).values()
         if found.name == _KERNEL_NAME
         and not found.ended

@@ -35,6 +35,7 @@ from typing import Any, NoReturn
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "nvidia-cuda-mps-control"
+SERVER_NAME = "nvidia-cuda-mps-server"
 VERSION = "a fake nvidia-cuda-mps-control (headway.testing), not NVIDIA's"
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 MOST_CLIENTS = 60
@@ -390,7 +391,7 @@ class Daemon:
         signal.pthread_sigmask(signal.SIG_BLOCK, told_to_end)
         pid = os.fork()
         if pid == 0:
-            be_server(dies=how == "dies")
+            os.execv(os.path.join(HERE, SERVER_NAME), [SERVER_NAME, how])
         signal.pthread_sigmask(signal.SIG_UNBLOCK, told_to_end)
         note("processes", f"{pid} {start_ticks(pid)}")
         control_log(f"Starting new server {pid} for user {uid}")
@@ -622,7 +623,6 @@ def be_server(*, dies: bool) -> NoReturn:
                 return
         os._exit(0)
 
-    os.closerange(3, 1024)  # the lock of the folder is the daemon's alone
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGUSR1, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGUSR1})
@@ -739,7 +739,9 @@ def ask(line: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """The program."""
+    """The program, which is daemon, tool and server."""
+    if os.path.basename(__file__) == SERVER_NAME:
+        be_server(dies=arguments == ["dies"])
     if arguments == ["-d"]:
         return start()
     if arguments in (["-v"], ["--version"]):

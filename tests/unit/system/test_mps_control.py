@@ -18,6 +18,7 @@ from headway.system.mps_tool import (
     MpsOtherProtocol,
     MpsRefused,
     MpsSilent,
+    ToolAnswer,
     find_executables,
     quoted,
     run_tool,
@@ -246,8 +247,17 @@ def test_another_protocol_is_told_from_silence():
         fake.set(Knobs(hangs=("all",)))
         control = hurried(daemon).control
         assert control.health().state == "silent"
-        with pytest.raises(MpsSilent, match="within 0.3 s; its clients may hang too"):
+        with pytest.raises(MpsSilent, match=r"within 0.3 s; its clients may hang too"):
             control.servers()
+
+
+def test_a_daemon_about_to_end_is_as_good_as_gone(control, monkeypatch):
+    words = "The MPS control daemon is shutting down"
+    answers = lambda *_, **__: ToolAnswer(words, "", 0)  # noqa: E731
+    monkeypatch.setattr("headway.system.mps.run_tool", answers)
+    with pytest.raises(MpsGone, match=words):
+        control.servers()
+    assert control.health().state == "gone"
 
 
 def test_a_daemon_that_is_not_there(tmp_path):

@@ -19,7 +19,12 @@ from headway.system import procfs
 from headway.system.mps import Control
 from headway.system.mps_daemon import Ending, start_daemon
 from headway.system.mps_log import read_log, server_facts
-from headway.system.mps_places import LONGEST_PIPE_FOLDER, choose_pipe_folder, resident_daemon
+from headway.system.mps_places import (
+    LONGEST_PIPE_FOLDER,
+    Resident,
+    choose_pipe_folder,
+    resident_daemon,
+)
 from headway.system.mps_tool import (
     MpsForeign,
     MpsGone,
@@ -261,10 +266,10 @@ def test_a_foreign_daemon_is_left_alone(time_of_three):
         assert fake.living() == [stranger.pid]
 
 
-def test_a_foreign_daemon_that_cannot_be_seen_is_left_alone(time_of_three):
+def test_a_foreign_daemon_that_cannot_be_seen_is_left_alone(time_of_three, monkeypatch):
     with stage() as (fake, folder):
         start_of_somebody_else(fake, folder / "pipe")
-        (folder / "pipe" / "nvidia-cuda-mps-control.pid").unlink()
+        monkeypatch.setattr("headway.system.mps_daemon.resident_daemon", lambda *_: None)
         with pytest.raises(MpsForeign, match="An instance of this daemon is already running"):
             start(fake, folder)
         assert fake.calls() == ["start -d", "start -d"]
@@ -283,6 +288,18 @@ def test_a_foreign_daemon_that_took_the_place_of_ours_is_left_alone(time_of_thre
         assert end(daemon) == Ending("gone")
         assert fake.calls() == [*STARTED, "signal SIGKILL daemon", "start -d"]
         assert len(fake.living()) == 2
+
+
+def test_a_daemon_without_a_pid_file_is_known_by_its_command(time_of_three):
+    # As before driver 550.
+    with stage() as (fake, folder):
+        daemon = start(fake, folder)
+        daemon.start_server(ME)
+        (folder / "pipe" / "nvidia-cuda-mps-control.pid").unlink()
+        resident = resident_daemon(folder / "pipe")
+        assert resident == Resident(daemon.pid, daemon.start_ticks, ME)
+        assert end(daemon) == Ending("quit")
+        assert resident_daemon(folder / "pipe") is None
 
 
 def test_a_pid_that_somebody_else_has_by_now_is_no_daemon(time_of_three, tmp_path):
