@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.system import procfs
-from headway.system.procfs import ProcessEntry
 from headway.system.mps_tool import CONTROL_NAME, PIPE_VARIABLE
+from headway.system.procfs import ProcessEntry
 
 DEFAULT_PIPE_FOLDER = Path("/tmp/nvidia-mps")
 LONGEST_PIPE_FOLDER = 80

@@ -48,8 +48,9 @@ class FakeClient:
     connection: socket.socket = field(repr=False)
 
     def hear(self) -> str:
-        """The next thing that CUDA tells it: "0" for success, the number of an error, or "fault";
-        "" where the connection is gone.
+        """The next thing that CUDA tells it.
+
+        That is "0" for success, the number of an error, or "fault"; "" where the connection is gone.
 
         Raises:
             TimeoutError: Nothing within 10 s.
@@ -82,7 +83,7 @@ class FakeMps:
         knobs: What goes wrong from the beginning.
     """
 
-    def __init__(self, folder: Path, knobs: Knobs = Knobs()) -> None:  # noqa: B008, it is frozen
+    def __init__(self, folder: Path, knobs: Knobs = Knobs()) -> None:
         self.folder = folder
         self.executable = folder / CONTROL_NAME
         source = Path(mps_control.__file__).read_text(encoding="utf-8")

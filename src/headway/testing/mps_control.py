@@ -430,13 +430,12 @@ class Daemon:
 
     def new_client(self, connection: socket.socket, client: Client) -> None:
         """Give a client to a server, or tell it why not, or let it wait for another user's."""
+        said = f"NEW CLIENT {client.pid} from user {client.uid}"
         if self.server is None:
-            control_log(
-                f"NEW CLIENT {client.pid} from user {client.uid}: Server is not ready, push client to pending list"
-            )
+            control_log(f"{said}: Server is not ready, push client to pending list")
             self.launch(client.uid)
         else:
-            control_log(f"NEW CLIENT {client.pid} from user {client.uid}: Server already exists")
+            control_log(f"{said}: Server already exists")
         server = self.server
         assert server is not None
         if server.uid != client.uid:
