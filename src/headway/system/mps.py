@@ -32,6 +32,7 @@ from headway.system.mps_tool import (
     PIPE_VARIABLE,
     MpsGone,
     MpsMissing,
+    MpsNotOffered,
     MpsOtherProtocol,
     MpsRefused,
     MpsSilent,
@@ -102,7 +103,8 @@ class Control:
         Raises:
             MpsGone: No daemon answers, or it is about to end.
             MpsSilent: No answer in time.
-            MpsRefused: This user may not, or there is no such command.
+            MpsRefused: This user may not.
+            MpsNotOffered: There is no such command.
             MpsMissing: The tool cannot be started.
             ValueError: The command is more than one line.
         """
@@ -130,7 +132,7 @@ class Control:
                 "this daemon belongs to another user: let that user do it, or use one of your own",
             )
         if answer.out.startswith("Unknown command"):
-            raise MpsRefused(command, quoted(answer.out), "another version of MPS is needed for it")
+            raise MpsNotOffered(command, quoted(answer.out), "a newer driver is needed for it")
         return answer.out
 
     # --- what holds for all servers to come ------------------------------------------------------
@@ -281,7 +283,7 @@ class Control:
         """How the daemon is. Never raises for what the daemon says or does not say."""
         try:
             self.default_thread_percentage()
-            states = {server: self.server_state(server) for server in self.servers()}
+            faulty = [server for server in self.servers() if self._is_faulty(server)]
         except MpsGone as error:
             return Health("gone", str(error))
         except MpsSilent as error:
@@ -293,7 +295,6 @@ class Control:
             return Health("refuses", str(error))
         except MpsMissing as error:
             return Health("gone", str(error))
-        faulty = [server for server, state in states.items() if state == "FAULT"]
         if faulty:
             return Health(
                 "fault",
@@ -301,6 +302,12 @@ class Control:
                 "the error has hit, and it takes clients again",
             )
         return Health("ready", "")
+
+    def _is_faulty(self, server: int) -> bool:
+        try:
+            return self.server_state(server) == "FAULT"
+        except MpsNotOffered:  # before driver 550 only the log tells
+            return False
 
     def _absence(self, answer: ToolAnswer) -> str:
         length = len(os.fsencode(self.pipe_folder))

@@ -101,10 +101,14 @@ def _started_for(pipe_folder: Path, proc: Path) -> ProcessEntry | None:
     daemons = {
         found.pid: found
         for found in _entries_in(pipe_folder, proc)
-        # Without a flag it is the tool that asks a daemon.
         if {"-d", "-f"} & set(procfs.cmdline(found.pid, proc))
     }
     return next((one for one in daemons.values() if one.ppid not in daemons), None)
+
+
+def _is_tool(words: list[str]) -> bool:
+    """Whether a process only asks a daemon: the control program without a flag."""
+    return os.path.basename(words[-1]) == CONTROL_NAME if words else True
 
 
 def _entries_in(place: Path, proc: Path) -> list[ProcessEntry]:
@@ -114,4 +118,5 @@ def _entries_in(place: Path, proc: Path) -> list[ProcessEntry]:
         if found.name == _KERNEL_NAME
         and not found.ended
         and procfs.environ_value(found.pid, PIPE_VARIABLE, proc) == str(place)
+        and not _is_tool(procfs.cmdline(found.pid, proc))
     ]

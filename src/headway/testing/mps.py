@@ -32,6 +32,8 @@ class Knobs:
     """`hangs`: it never becomes ready."""
     hangs: tuple[str, ...] = ()
     """Commands that are never answered; "all" stands for each."""
+    unknown: tuple[str, ...] = ()
+    """Commands that it does not know, as older drivers."""
     protocol: int = 2
     caller_uid: int | None = None
     """Who those that ask are taken for; None for who they are. The daemon is taken for root's."""
@@ -50,7 +52,7 @@ class FakeClient:
     def hear(self) -> str:
         """The next thing that CUDA tells it.
 
-        That is "0" for success, the number of an error, or "fault"; "" where the connection is gone.
+        "0" for success, the number of an error, or "fault"; "" where the connection is gone.
 
         Raises:
             TimeoutError: Nothing within 10 s.

@@ -240,7 +240,8 @@ class Daemon:
                 "set_default_client_priority": self.set_default_priority,
                 "terminate_client": self.terminate_client,
             }
-            reply = known[verb](words) if verb in known else f'Unknown command "{verb}"'
+            offered = verb in known and verb not in chosen["unknown"]
+            reply = known[verb](words) if offered else f'Unknown command "{verb}"'
             answer(connection, reply, 0)
         control_log("UI closed")
 

@@ -15,6 +15,7 @@ from headway.system.mps_tool import (
     MpsError,
     MpsGone,
     MpsMissing,
+    MpsNotOffered,
     MpsOtherProtocol,
     MpsRefused,
     MpsSilent,
@@ -215,13 +216,22 @@ def test_a_server_is_shut_down_and_started_again(running, server):
     assert daemon.start_server(os.getuid()) != server
 
 
+def test_a_daemon_that_cannot_tell_how_its_servers_are(running, server):
+    fake, daemon = running
+    fake.set(Knobs(unknown=("get_server_status",)))
+    with pytest.raises(MpsNotOffered):
+        daemon.control.server_state(server)
+    assert daemon.control.health().state == "ready"
+    fake.set(Knobs(gpus=("GPU-0",)))
+
+
 def test_more_than_one_line_is_never_sent(control):
     with pytest.raises(ValueError, match="more than one line"):
         control.ask("ps\nquit")
 
 
 def test_a_command_of_another_version_is_a_refusal(control):
-    with pytest.raises(MpsRefused, match=r'Unknown command "lspart".*another version'):
+    with pytest.raises(MpsNotOffered, match=r'Unknown command "lspart".*a newer driver'):
         control.ask("lspart")
 
 
