@@ -1,13 +1,16 @@
 """The programs of MPS: where they are, how one is run to its end, and what errors come of it.
 
-MpsError                     never raised itself
-├── MpsMissing               the tool is not installed, or cannot be started
-├── MpsGone                  no daemon answers in this folder
-├── MpsSilent                no answer within the time given
-├── MpsRefused               no: another user's daemon, no such server, a value not in force
-├── MpsForeign               a daemon that is not ours stands where ours would
-├── MpsNotStarted            a daemon or a server did not come up
-└── MpsOtherProtocol         it answers, but not in the language spoken here
+    MpsError                     never raised itself
+    ├── MpsMissing               the tool is not installed, or cannot be started
+    ├── MpsGone                  no daemon answers in this folder
+    ├── MpsSilent                no answer within the time given
+    ├── MpsRefused               no: another user's daemon, no such server, a value not in force
+    │   └── MpsNotOffered        the daemon does not know the command
+    ├── MpsForeign               a daemon that is not ours stands where ours would
+    ├── MpsNotStarted            a daemon or a server did not come up
+    └── MpsOtherProtocol         it answers, but not in the language spoken here
+
+Each says what was asked, what was answered, and what to do.
 """
 
 import os
@@ -58,6 +61,10 @@ class MpsSilent(MpsError):
 
 class MpsRefused(MpsError):
     """The daemon answered, and did not do it."""
+
+
+class MpsNotOffered(MpsRefused):
+    """The daemon does not know the command; older drivers know fewer."""
 
 
 class MpsForeign(MpsError):
