@@ -129,7 +129,7 @@ def test_what_it_does_not_know(daemon):
         with pytest.raises(MpsRefused, match="Server 1 not found"):
             ask(1)
     # Before driver 550 nobody can ask how a server is.
-    with pytest.raises(MpsRefused, match="Server 1 not found|Unknown command"):
+    with pytest.raises(MpsRefused, match=r"Server 1 not found|Unknown command"):
         control.server_state(1)
     with pytest.raises(MpsRefused, match="Server 1 not found"):
         control.terminate_client(1, 2)
