@@ -103,20 +103,21 @@ def _plan_for(
     from headway.probes.profiles import ProfileStore
 
     given = None if plan is None else read_plan(Path(plan), jobs)
-    fixed: Mode = "partitioned" if mode == AUTO else check_mode(mode)
-    with ProfileStore.open(index.state_folder()) as store, contextlib.suppress(DoesNotFit):
-        if given is None and mode == AUTO:
-            planned = plan_of(
-                jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
-            )
-            return planned.plan, planned.expected
-        given = given or fixed_plan(
-            jobs, machine, mode=fixed, keep_threads=keep_threads, environment=os.environ
-        )
-        return given, expected_of(given, jobs, machine, store=store, environment=os.environ)
+    chooses = given is None and mode == AUTO
     made = given or fixed_plan(
-        jobs, machine, mode=fixed, keep_threads=keep_threads, environment=os.environ
+        jobs,
+        machine,
+        mode="partitioned" if mode == AUTO else check_mode(mode),
+        keep_threads=keep_threads,
+        environment=os.environ,
     )
+    with ProfileStore.open(index.state_folder()) as store, contextlib.suppress(DoesNotFit):
+        if not chooses:
+            return made, expected_of(made, jobs, machine, store=store, environment=os.environ)
+        planned = plan_of(
+            jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
+        )
+        return planned.plan, planned.expected
     return made, None
 
 

@@ -12,11 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from headway.core.errors import BadFile
+from headway.core.folder import Folder
 from headway.core.noun import Noun, explain
 from headway.core.view import JobState
 
 TIMELINE = "timeline.jsonl"
 COUNTERS = "counters.jsonl"
+_READ_LIMIT = 64 * 2**20
 
 Kind = Literal["compute", "comm", "copy", "wait", "host", "io", "queue", "idle", "fault"]
 Source = Literal["simulated", "measured", "imported"]
@@ -146,3 +148,27 @@ def read_timeline(lines: Iterable[str], *, source: str) -> Timeline:
                 break
             raise BadFile(f"{source}:{number}: {explain(error)}") from None
     return Timeline(header=header, spans=tuple(spans))
+
+
+def timeline_of(folder: Folder) -> Timeline | None:
+    """The timeline in a run's folder; None where it cannot be read."""
+    try:
+        return read_timeline(_lines(folder, TIMELINE), source=TIMELINE)
+    except (OSError, ValueError, BadFile):
+        return None
+
+
+def readings_of(folder: Folder, name: str) -> list[Reading]:
+    """The readings of one counter in a run's folder; none where they cannot be read."""
+    try:
+        lines = _lines(folder, COUNTERS)
+    except (OSError, ValueError):
+        return []
+    # Lines of other counters are passed over before they are parsed.
+    found = read_counters(line for line in lines if name in line)
+    return [reading for reading in found if reading.name == name]
+
+
+def _lines(folder: Folder, name: str) -> list[str]:
+    text = folder.read_bytes(name, limit=_READ_LIMIT).decode(errors="replace")
+    return text.splitlines(keepends=True)

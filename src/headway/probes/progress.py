@@ -7,24 +7,14 @@ anyway, in this run or an earlier one.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headway.core.errors import BadFile
 from headway.core.folder import Folder
-from headway.core.timeline import (
-    COUNTERS,
-    TIMELINE,
-    Reading,
-    Timeline,
-    lane_of,
-    read_counters,
-    read_timeline,
-)
+from headway.core.timeline import Reading, Timeline, lane_of, readings_of, timeline_of
 from headway.core.units import NS_PER_S
 from headway.core.view import View
 from headway.core.words import Event
 
 # One step more or less than were seen is then a few percent of them.
 LEAST_STEPS = 5
-_READ_LIMIT = 512 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +113,8 @@ class Progress:
 
 def passages_of(folder: Folder) -> list[Passage]:
     """The passages of a run, from its timeline and counters; none where these cannot be read."""
-    try:
-        timeline = read_timeline(_lines(folder, TIMELINE), source=TIMELINE)
-        readings = list(read_counters(_lines(folder, COUNTERS)))
-    except (OSError, ValueError, BadFile):
-        return []
-    return replayed(timeline, readings)
+    timeline = timeline_of(folder)
+    return [] if timeline is None else replayed(timeline, readings_of(folder, "steps"))
 
 
 def replayed(timeline: Timeline, readings: Sequence[Reading]) -> list[Passage]:
@@ -158,11 +144,6 @@ def replayed(timeline: Timeline, readings: Sequence[Reading]) -> list[Passage]:
             running[job] = word != "start-up"
         progress.now_running(running, t_ns)
     return progress.passages()
-
-
-def _lines(folder: Folder, name: str) -> list[str]:
-    text = folder.read_bytes(name, limit=_READ_LIMIT).decode(errors="replace")
-    return text.splitlines(keepends=True)
 
 
 def alone_step_s(passages: Iterable[Passage]) -> dict[int, float]:

@@ -6,19 +6,11 @@ refused, and what cannot be read is left out of the page.
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from headway.core.errors import BadFile
 from headway.core.folder import Folder
 from headway.core.run import PAGE, JobResult, Result, Run
-from headway.core.timeline import (
-    COUNTERS,
-    TIMELINE,
-    Reading,
-    Timeline,
-    read_counters,
-    read_timeline,
-)
+from headway.core.timeline import readings_of, timeline_of
 from headway.forecast.expected import Expected
 from headway.reports.figures import MEMORY
 from headway.reports.happened import Happened, Tail
@@ -29,7 +21,6 @@ STREAMS = ("stderr", "stdout")
 TAIL_BYTES = 4096
 ALL_TAILS_BYTES = 512 * 1024
 _LEAST_TAIL = 256
-_READ_LIMIT = 64 * 2**20
 
 
 def write_page(run: Run, result: Result, *, expected: Expected | None = None) -> None:
@@ -47,33 +38,12 @@ def write_page(run: Run, result: Result, *, expected: Expected | None = None) ->
         machine=run.machine,
         plan=run.plan,
         jobs=run.jobs.jobs,
-        timeline=_timeline(run.folder),
-        readings=_readings(run.folder),
+        timeline=timeline_of(run.folder),
+        readings=readings_of(run.folder, MEMORY),
         expected=expected,
         tails=_tails(run.folder, result.jobs),
     )
     run.folder.replace(PAGE, page(result, happened, name=run.name).encode(errors="replace"))
-
-
-def _timeline(folder: Folder) -> Timeline | None:
-    try:
-        return read_timeline(_lines(folder, TIMELINE), source=TIMELINE)
-    except (OSError, ValueError, BadFile):
-        return None
-
-
-def _readings(folder: Folder) -> Sequence[Reading]:
-    """What is shown of the counters: memory, which is a third of them."""
-    try:
-        lines = _lines(folder, COUNTERS)
-        return list(read_counters(line for line in lines if MEMORY in line))
-    except (OSError, ValueError):
-        return ()
-
-
-def _lines(folder: Folder, name: str) -> Iterable[str]:
-    text = folder.read_bytes(name, limit=_READ_LIMIT).decode(errors="replace")
-    return text.splitlines(keepends=True)
 
 
 def _tails(folder: Folder, jobs: Sequence[JobResult]) -> dict[int, list[Tail]]:
