@@ -4,8 +4,9 @@ import ast
 import importlib.util
 import os
 import struct
+import subprocess
 import sys
-import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -156,32 +157,43 @@ def test_a_job_that_laps_the_reader_still_has_a_count(tmp_path, monkeypatch):
     assert (recording.steps, recording.last_ns, recording.times_ns) == (2000, 500, ())
 
 
+WRITER = """
+import importlib.util, sys, time
+spec = importlib.util.spec_from_file_location("recorder_under_test", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+writer = module.Recorder(sys.argv[2])
+step = 0
+while True:
+    for _ in range(100):
+        step += 1
+        writer.step(10 * step)
+    time.sleep(0.0002)
+"""
+
+
 @pytest.mark.slow
-def test_reading_while_the_recorder_writes(recorder, tmp_path):
-    """Step n is stamped 10 * n, so any slot that belongs to another step shows."""
-    writer = recorder.Recorder(str(tmp_path))
-    writer.step(10)
-    (path,) = tmp_path.iterdir()
-    stop = threading.Event()
+def test_reading_while_the_recorder_writes(tmp_path):
+    """Step n is stamped 10 * n, so any slot that belongs to another step shows.
 
-    def write():
-        step = 2
-        while not stop.is_set():
-            writer.step(10 * step)
-            step += 1
-
-    thread = threading.Thread(target=write)
-    thread.start()
+    The writer is a process of its own, as a job is: a thread of this one would write
+    only when the interpreter lets it, which may be never between two readings.
+    """
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, RECORDER_FILE, tmp_path])
+    counts, with_times = set(), 0
+    deadline = time.monotonic() + 60
     try:
-        seen = [read(path) for _ in range(500)]
+        while len(counts) < 200 or with_times < 50:
+            assert time.monotonic() < deadline, (len(counts), with_times)
+            assert writer.poll() is None
+            for recording in read_folder(tmp_path):  # nothing as long as its file is being made
+                steps = range(recording.steps - len(recording.times_ns) + 1, recording.steps + 1)
+                assert recording.times_ns == tuple(10 * step for step in steps)
+                counts.add(recording.steps)
+                with_times += bool(recording.times_ns)
     finally:
-        stop.set()
-        thread.join()
-    assert len({each.steps for each in seen}) > 1
-    assert any(each.times_ns for each in seen)
-    for each in seen:
-        steps = range(each.steps - len(each.times_ns) + 1, each.steps + 1)
-        assert each.times_ns == tuple(10 * step for step in steps)
+        writer.kill()
+        writer.wait()
 
 
 @pytest.mark.parametrize(
