@@ -23,6 +23,7 @@ from headway.core.view import View
 from headway.core.words import Event
 
 if TYPE_CHECKING:
+    from headway.board.server import Served
     from headway.core.workload import Workload
     from headway.forecast.expected import Expected
 
@@ -63,11 +64,9 @@ class RunHandle:
 
     def status(self) -> Result:
         """How the run stands: of a live one as its journal tells, of an ended one as it ended."""
-        if self.supervisor() is None:
-            result = self.folder.result()
-            if result is not None and result.outcome != "interrupted":
-                return result
-        return self._from_journal()
+        from headway.reports.standing import Onlooker
+
+        return Onlooker(self.folder).look().result
 
     def wait(
         self,
@@ -304,6 +303,19 @@ class RunHandle:
         """The report as a page, report.html in the run folder; None where there is none."""
         return self.path / PAGE if self.folder.folder.exists(PAGE) else None
 
+    def serve(self, *, port: int | None = None) -> "Served":
+        """A live page of the run, for this computer alone; its `serve` answers until Ctrl-C.
+
+        Args:
+            port: On 127.0.0.1; the first free one from 8642 on where it is None.
+
+        Raises:
+            UsageError: The port is taken, or may not be used.
+        """
+        from headway.board.server import prepared
+
+        return prepared(self.folder, self.expected, port=port)
+
     def write_page(self, result: Result) -> str:
         """Write the page of a result; gives what hindered that, in words, "" for nothing."""
         from headway.reports.pagefile import write_page
@@ -425,35 +437,6 @@ class RunHandle:
             with contextlib.suppress(NoSpace, UsageError):
                 self.folder.write_result(result)
         return result
-
-    def _from_journal(self) -> Result:
-        from headway.engines.local.history import history
-        from headway.reports.summary import result_of
-
-        plan = self.folder.plan
-        told = history(self.folder, plan, self.folder.jobs.jobs, self.folder.machine)
-        self._look_at_steps(told.view)
-        now_ns = time.time_ns()
-        return result_of(
-            told.view,
-            plan,
-            began_ns=told.began_ns or now_ns,
-            ended_ns=now_ns if told.view.unsettled else told.ended_ns or now_ns,
-            notes=[*self.folder.jobs.notes, *told.notes],
-        )
-
-    def _look_at_steps(self, view: View) -> None:
-        """Steps of running jobs straight from the recorder: the journal has those of ended ones."""
-        from headway.core.recording import read_folder, summary
-
-        offset_ns = time.time_ns() - time.monotonic_ns()
-        for state in view.running.values():
-            found = summary(
-                read_folder(self.folder.attempt_path(state.index, state.attempt) / "steps")
-            )
-            if found is not None:
-                state.steps, state.step_ns = found.steps, found.median_step_ns
-                state.first_step_ns = found.first_ns + offset_ns
 
 
 def machine_now() -> Machine:

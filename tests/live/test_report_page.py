@@ -17,9 +17,6 @@ from headway.core.folder import Folder
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
 
 @pytest.fixture
 def here(tmp_path: Path) -> Place:
@@ -83,19 +80,6 @@ def test_an_old_page_does_not_outlive_a_retry(here: Place):
 
 
 # --- In a browser --------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="browser: playwright is not installed"
-    )
-    if not CHROMIUM.exists():
-        pytest.skip(f"browser: there is no {CHROMIUM}")
-    with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture(scope="module")

@@ -347,6 +347,33 @@ def logs(
     return output.show_logs(handle, names, wanted, json=json or context.obj.json)
 
 
+@app.command(
+    epilog=_examples(
+        "headway serve                         the newest run started from this folder",
+        "headway serve sweep-1 --port 9000 --open",
+    )
+)
+def serve(
+    context: typer.Context,
+    words: Runs = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=65535, help="On 127.0.0.1; default 8642, or the next free one."
+        ),
+    ] = None,
+    open: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> int:
+    """Show a run in the browser, live; for this computer alone, read only."""
+    manner = _manner(context, json, verbose, quiet)
+    from headway.cli import serving
+
+    return serving.serve(words or (), manner, port=port, browse=open)
+
+
 @app.command(epilog=_WHICH + _examples("headway wait", "headway wait sweep-1 --timeout 2h"))
 def wait(
     context: typer.Context,

@@ -143,7 +143,9 @@ def draw(
     if hidden > 0:
         yield f" and {hidden:,} more"
     stop = "stop: Ctrl-C (once: let running jobs finish, twice: stop them; nothing is lost)"
-    yield shorten(stop, width, ending=screen.ending)
+    page = "   in the browser: headway serve"
+    # What is cut would be no command.
+    yield shorten(stop + (page if len(stop + page) <= width else ""), width, ending=screen.ending)
 
 
 def _paint(index: int, cell: str, row: object, screen: Screen) -> str:

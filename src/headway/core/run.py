@@ -63,6 +63,7 @@ class Slowdown(Noun):
 class JobResult(Noun):
     """How one job ended. `start` and `end` are seconds since the epoch, of its last attempt.
 
+    `peak_bytes` is the most memory that it held, `cap_bytes` what it was allowed to hold.
     `predicted` is how many seconds it was to take when the run was planned. `as_placed` sets its
     time against what it takes alone with the same threads, `by_default` against what it takes alone
     with the threads that it takes by itself. All three are None where nothing can be said.
@@ -77,6 +78,7 @@ class JobResult(Noun):
     start: float | None = None
     end: float | None = None
     peak_bytes: int | None = None
+    cap_bytes: int | None = None
     steps: int | None = None
     step_s: float | None = None
     first_step: float | None = None

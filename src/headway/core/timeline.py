@@ -6,6 +6,7 @@ line. Lanes are paths (``host/core1``). Times are integer ns since the timeline'
 
 import contextlib
 import json
+import os
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
@@ -71,17 +72,18 @@ class Timeline(Noun):
 
 
 def attempt_spans(state: JobState, t: int, *, epoch_ns: int = 0) -> list[Span]:
-    """Spans of an attempt that ended at `t`: start-up, then steps (all of it where none were seen).
+    """Spans of an attempt up to `t`: start-up, then steps (all of it where none were seen).
 
     Args:
-        state: The job as its attempt's end left it.
-        t: When that was, in ns on the driver's clock.
+        state: The job as its attempt's end left it, or while it runs.
+        t: When that was, or now, in ns on the driver's clock.
         epoch_ns: The timeline's zero on that clock.
     """
-    began_ns, share, outcome = state.started_ns, state.last_share, state.outcome
-    if began_ns is None or outcome is None:
+    began_ns, share = state.started_ns, state.share or state.last_share
+    if began_ns is None or share is None:
         return []
-    lane = "/".join(["n0", f"core{share.cores[0]}" if share and share.cores else "host"])
+    status = state.outcome.status if state.outcome is not None else "running"
+    lane = "/".join(["n0", f"core{share.cores[0]}" if share.cores else "host"])
     first_ns = state.first_step_ns
     parts: list[tuple[Kind, str, int, int]] = []
     if first_ns is not None and began_ns < first_ns < t:
@@ -96,7 +98,7 @@ def attempt_spans(state: JobState, t: int, *, epoch_ns: int = 0) -> list[Span]:
             kind=kind,
             name=name,
             job=state.index,
-            args={"attempt": state.attempt, "status": outcome.status},
+            args={"attempt": state.attempt, "status": status},
         )
         for kind, name, begin_ns, end_ns in parts
     ]
@@ -167,6 +169,26 @@ def readings_of(folder: Folder, name: str) -> list[Reading]:
     # Lines of other counters are passed over before they are parsed.
     found = read_counters(line for line in lines if name in line)
     return [reading for reading in found if reading.name == name]
+
+
+class CounterReader:
+    """The counters in a run's folder, read on from where they were left."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._size = 0
+
+    def read_on(self) -> list[Reading]:
+        """What was written since the last call; nothing where it cannot be read."""
+        try:
+            with os.fdopen(self._folder.open_file(COUNTERS, os.O_RDONLY), "rb") as file:
+                file.seek(self._size)
+                content = file.read(_READ_LIMIT)
+        except OSError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._size += len(whole)
+        return list(read_counters(whole.decode(errors="replace").splitlines()))
 
 
 def _lines(folder: Folder, name: str) -> list[str]:

@@ -1,6 +1,6 @@
 """The figures of a whole run in words: values, bounds, and where they come from."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,9 +20,6 @@ from headway.reports.words import (
     times,
     where_it_fell,
 )
-
-MEMORY = "resident_bytes"
-"""The counter that the memory peak is taken from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +44,18 @@ def how_words(result: Result, happened: Happened) -> str:
 
 def figures_of(result: Result, happened: Happened) -> list[Figure]:
     """The figures of a run whose texts are harmless; what is not known is said to be so."""
+    if happened.live:
+        return [
+            _so_far(result),
+            _figure(
+                "Left",
+                happened.left,
+                spoken_seconds,
+                otherwise="steps or their number are not known of every job yet",
+            ),
+            _memory(result, happened),
+            _within(result.jobs),
+        ]
     return [
         _time(result),
         _figure(
@@ -114,6 +123,14 @@ def _time(result: Result) -> Figure:
     )
 
 
+def _so_far(result: Result) -> Figure:
+    predicted = result.predicted
+    if predicted is None or not tells(predicted):
+        return Figure("So far", spoken_seconds(result.seconds), about="it was not predicted")
+    words = f"of {spoken_seconds(predicted.value)} predicted ({spoken_bounds(predicted)})"
+    return Figure("So far", spoken_seconds(result.seconds), words, clean(origin_words(predicted)))
+
+
 def _faster(speed_up: Estimate | None) -> str:
     if speed_up is None or not tells(speed_up):
         return ""
@@ -127,12 +144,8 @@ def _limit(limited_by: str) -> Figure:
 
 def _memory(result: Result, happened: Happened) -> Figure:
     """The most that all jobs held at one look; of one job its own peak, which misses nothing."""
-    held: dict[int, float] = defaultdict(float)
-    for reading in happened.readings:
-        if reading.name == MEMORY:
-            held[reading.t] += reading.value
     largest = max((job.peak_bytes or 0 for job in result.jobs), default=0)
-    together = int(max(max(held.values(), default=0.0), largest))
+    together = int(max(happened.curves.most_together, largest))
     if not together:
         return Figure("Memory peak", "not measured")
     return Figure(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headway.core.estimate import Estimate
 from headway.core.run import JobResult, Result, Slowdown
 from headway.core.units import NS_PER_S, show_bytes, show_seconds, show_step
+from headway.reports.charts import Chart, charts_of
 from headway.reports.happened import Happened
 from headway.reports.harmless import clean, log_text
 from headway.reports.words import (
@@ -60,13 +61,20 @@ class Row:
     cells: tuple[Cell, ...]
     facts: tuple[tuple[str, str], ...]
     logs: tuple[tuple[str, str], ...]
+    no_logs: str
+    charts: tuple[Chart, ...]
 
 
-def columns_of(jobs: Sequence[JobResult], chosen: Sequence[int]) -> list[Column]:
+def columns_of(result: Result, happened: Happened, chosen: Sequence[int]) -> list[Column]:
     """The columns beside the jobs' names, with a cell for each of the chosen jobs."""
+    left_of = {result.jobs[index].name: left for index, left in happened.left_of.items()}
     makers: list[tuple[str, str, Callable[[JobResult], Cell]]] = [
-        ("status", "how it ended", lambda job: Cell(job.status, worth=job.status)),
-        ("time", "of its last attempt", lambda job: _took(job.seconds)),
+        (
+            "status",
+            "how it ended, or stands",
+            lambda job: Cell(job.status, _left(left_of.get(job.name)), worth=job.status),
+        ),
+        ("time", "of its last attempt", lambda job: _took(job, result.end)),
         ("predicted", "when the run was planned", _predicted),
         ("bounds", "where its time fell: inside the bounds of what was predicted, or not", _fell),
         (
@@ -83,18 +91,31 @@ def columns_of(jobs: Sequence[JobResult], chosen: Sequence[int]) -> list[Column]
         ("step", "the median", _step),
         ("threads", "that it was given", lambda job: _count(job.threads, "as it likes")),
         ("cores", "of its own", _cores),
-        ("memory", "its peak", lambda job: _peak(job.peak_bytes)),
+        ("memory", "its peak, and what it may hold", _peak),
     ]
     return [
-        Column(title, about, tuple(make(jobs[index]) for index in chosen))
+        Column(title, about, tuple(_cell(make, result.jobs[index]) for index in chosen))
         for title, about, make in makers
     ]
 
 
-def _took(seconds: float | None) -> Cell:
-    if seconds is None:
+def _cell(make: Callable[[JobResult], Cell], job: JobResult) -> Cell:
+    """A cell; of a job that still waits nothing is said of what cannot be known yet."""
+    cell = make(job)
+    return Cell("-", known=False) if job.status == "waiting" and not cell.known else cell
+
+
+def _left(left: Estimate | None) -> str:
+    return f"about {spoken_seconds(left.value)} left" if left is not None and tells(left) else ""
+
+
+def _took(job: JobResult, now: float) -> Cell:
+    if job.seconds is not None:
+        return Cell(show_seconds(job.seconds), worth=round(job.seconds, 3))
+    if job.status != "running" or job.start is None:
         return Cell("has not ended", known=False)
-    return Cell(show_seconds(seconds), worth=round(seconds, 3))
+    seconds = max(0.0, now - job.start)
+    return Cell(show_seconds(seconds), "so far", round(seconds, 3))
 
 
 def _predicted(job: JobResult) -> Cell:
@@ -136,8 +157,11 @@ def _cores(job: JobResult) -> Cell:
     return Cell(core_list(job.cores), worth=min(job.cores))
 
 
-def _peak(size: int | None) -> Cell:
-    return Cell(show_bytes(size), worth=size) if size else Cell("not measured", known=False)
+def _peak(job: JobResult) -> Cell:
+    if not job.peak_bytes:
+        return Cell("not measured", known=False)
+    cap = f"of {show_bytes(job.cap_bytes)}" if job.cap_bytes else ""
+    return Cell(show_bytes(job.peak_bytes), cap, job.peak_bytes)
 
 
 def row_of(result: Result, index: int, cells: tuple[Cell, ...], happened: Happened) -> Row:
@@ -157,6 +181,8 @@ def row_of(result: Result, index: int, cells: tuple[Cell, ...], happened: Happen
         cells=cells,
         facts=tuple((label, value) for label, value in _facts(job, index, happened) if value),
         logs=tuple(logs),
+        no_logs="It wrote nothing that could be read." if job.attempts else "It has not started.",
+        charts=charts_of(index, happened.curves, job.cap_bytes),
     )
 
 
@@ -170,7 +196,7 @@ def _facts(job: JobResult, index: int, happened: Happened) -> list[tuple[str, st
         ("command", clean(command)),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("signal", "" if job.signal is None else str(job.signal)),
-        ("attempts", "" if job.attempts == 1 else str(job.attempts)),
+        ("attempts", "" if job.attempts < 2 else str(job.attempts)),
         ("first step", "" if first_s is None else f"ended {spoken_seconds(first_s)} in"),
         ("predicted", "" if predicted is None else _whole(predicted, spoken_seconds)),
         ("as placed", _against(job.as_placed)),

@@ -13,6 +13,7 @@ from headway.core.timeline import Span, Timeline
 from headway.core.units import NS_PER_S
 from headway.forecast.expected import Expected
 from headway.reports.axis import Axis, Tick, show_clock
+from headway.reports.happened import Happened
 from headway.reports.words import core_list
 
 MOST_BARS = 1200  # about: of thinned lists a few more where lanes differ
@@ -114,19 +115,20 @@ class _Piece:
     cores: tuple[int, ...]
 
 
-def lanes_of(result: Result, timeline: Timeline | None, expected: Expected | None) -> Lanes | None:
+def lanes_of(result: Result, happened: Happened) -> Lanes | None:
     """The picture of a run; None where no attempt was written down.
 
     Args:
         result: Names the jobs, and the cores of their last attempts.
-        timeline: Spans of attempts, on the lane of their first core.
-        expected: The plan's starts and ends, where there was a forecast.
+        happened: Has spans of attempts, on the lane of their first core, and the plan's starts and
+            ends, where there was a forecast.
     """
-    pieces = _pieces(result, timeline)
+    pieces = _pieces(result, happened.timeline)
     if not pieces:
         return None
-    last_s = max(piece.end_s for piece in pieces)
-    planned = _planned(expected, len(result.jobs))
+    now_s = result.seconds if happened.live else None
+    last_s = max(now_s or 0.0, max(piece.end_s for piece in pieces))
+    planned = _planned(happened.expected, len(result.jobs))
     if planned:
         last_s = max(last_s, min(MOST_PLANNED * last_s, max(end for _, end in planned.values())))
     axis = Axis.upto(last_s)
@@ -147,7 +149,7 @@ def lanes_of(result: Result, timeline: Timeline | None, expected: Expected | Non
     lanes = [_lane(name, on_lane, planned, result, axis) for name, on_lane in named[:MOST_LANES]]
     if any(lane.tracks == MOST_TRACKS for lane in lanes):
         remarks.append(f"what ran beside {MOST_TRACKS - 1} others may lie over another bar")
-    waiting = _waiting(result, pieces, axis)
+    waiting = _waiting(result, pieces, axis, now_s)
     if len(waiting) == MOST_WAITING:
         remarks.append(f"{MOST_WAITING} of the jobs that waited are drawn, evenly chosen")
     return Lanes(
@@ -269,7 +271,7 @@ def _bar(piece: _Piece, track: int, result: Result, axis: Axis) -> Bar:
     width = max(_LEAST_WIDTH, axis.x(piece.end_s) - x)
     name = result.jobs[piece.job].name
     number = str(piece.job + 1)
-    ok = piece.status == "ok"
+    ok = piece.status in ("ok", "running")
     if piece.start_up or width < _ROOM_FOR_NUMBER:
         label = ""
     else:
@@ -303,8 +305,10 @@ def _from_to(begin_s: float, end_s: float) -> str:
     return f"{show_clock(begin_s)} to {show_clock(end_s)}"
 
 
-def _waiting(result: Result, pieces: Sequence[_Piece], axis: Axis) -> tuple[Line, ...]:
-    """Who waited from when to when: before its first attempt, and between attempts."""
+def _waiting(
+    result: Result, pieces: Sequence[_Piece], axis: Axis, now_s: float | None
+) -> tuple[Line, ...]:
+    """Who waited from when to when: before its first attempt, between attempts, and until now."""
     waits = []
     reached: dict[int, float] = {}
     for (job, _), (begin_s, end_s) in sorted(_stays(pieces).items(), key=lambda item: item[1]):
@@ -312,6 +316,9 @@ def _waiting(result: Result, pieces: Sequence[_Piece], axis: Axis) -> tuple[Line
         if axis.x(begin_s) - axis.x(since_s) > _LEAST_WIDTH:
             waits.append((job, (since_s, begin_s)))
         reached[job] = max(end_s, since_s)
+    if now_s is not None:
+        still = (index for index, job in enumerate(result.jobs) if job.status == "waiting")
+        waits += [(job, (reached.get(job, 0.0), now_s)) for job in still]
     if len(waits) > MOST_WAITING:
         waits = [waits[n * len(waits) // MOST_WAITING] for n in range(MOST_WAITING)]
     return tuple(

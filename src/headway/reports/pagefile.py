@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from headway.core.folder import Folder
 from headway.core.run import PAGE, JobResult, Result, Run
-from headway.core.timeline import readings_of, timeline_of
+from headway.core.timeline import CounterReader, timeline_of
 from headway.forecast.expected import Expected
-from headway.reports.figures import MEMORY
+from headway.reports.curves import Curves
 from headway.reports.happened import Happened, Tail
 from headway.reports.page import page
 
@@ -34,16 +34,22 @@ def write_page(run: Run, result: Result, *, expected: Expected | None = None) ->
     Raises:
         OSError: It cannot be written, as on a full disk.
     """
-    happened = Happened(
+    curves = Curves.of(CounterReader(run.folder).read_on())
+    happened = gathered(run, result, expected=expected, curves=curves)
+    run.folder.replace(PAGE, page(result, happened, name=run.name).encode(errors="replace"))
+
+
+def gathered(run: Run, result: Result, *, expected: Expected | None, curves: Curves) -> Happened:
+    """What there is to show of a run beside its result; what cannot be read is left out."""
+    return Happened(
         machine=run.machine,
         plan=run.plan,
         jobs=run.jobs.jobs,
         timeline=timeline_of(run.folder),
-        readings=readings_of(run.folder, MEMORY),
+        curves=curves,
         expected=expected,
         tails=_tails(run.folder, result.jobs),
     )
-    run.folder.replace(PAGE, page(result, happened, name=run.name).encode(errors="replace"))
 
 
 def _tails(folder: Folder, jobs: Sequence[JobResult]) -> dict[int, list[Tail]]:

@@ -45,6 +45,7 @@ def job_result(state: JobState) -> JobResult:
         start=None if state.started_ns is None else state.started_ns / _NS,
         end=None if state.ended_ns is None else state.ended_ns / _NS,
         peak_bytes=state.peak_bytes or None,
+        cap_bytes=share.cap_bytes if share else None,
         steps=state.steps,
         step_s=None if step_ns is None else step_ns / _NS,
         first_step=None if first_ns is None else first_ns / _NS,

@@ -15,6 +15,7 @@ NOT_KNOWN = "not known"
 ABOUT_EQUAL = 1.05
 # Bounds beyond this come of a time alone that may be nothing: they say nothing.
 MOST_TIMES = 1000.0
+_TOLD = frozenset({"running", "ok", "waiting"})
 
 
 def spoken_seconds(seconds: float) -> str:
@@ -133,6 +134,18 @@ def sentence(result: Result) -> str:
             parts[-1] += f"; {_against_serial(result, own_s, elapsed_s)}"
         parts[-1] += "."
     return " ".join(parts)
+
+
+def going_on(result: Result, left: Estimate | None) -> str:
+    """How a run that goes on stands, in two sentences."""
+    counts = Counter(job.status for job in result.jobs)
+    words = [f"{counts['running']} running", f"{counts['ok']} of {len(result.jobs)} ok"]
+    words += [f"{n} {status}" for status, n in counts.most_common() if status not in _TOLD]
+    words.append(f"{counts['waiting']} waiting")
+    time = f"{spoken_seconds(result.seconds)} so far"
+    if left is not None and tells(left):
+        time += f", about {spoken_seconds(left.value)} left ({spoken_bounds(left)})"
+    return f"{', '.join(words)}. {time}."
 
 
 def _against_serial(result: Result, own_s: float, elapsed_s: float) -> str:

@@ -52,8 +52,15 @@ def test_an_attempt_is_its_start_up_and_its_steps():
     queue = FakeQueue(jobs=[fake_job("a")])
     view = View.of(queue.jobs, queue.plan("serial").placements, queue.machine)
     view.arrive(0)
+    assert attempt_spans(view.states[0], 50) == []
     view.apply(Start(0, Share(cores=(1,))), 100)
-    assert attempt_spans(view.states[0], 150) == []
+    (so_far,) = attempt_spans(view.states[0], 150)
+    assert (so_far.name, so_far.t, so_far.d, so_far.args["status"]) == (
+        "command",
+        100,
+        50,
+        "running",
+    )
     view.states[0].first_step_ns = 130
     view.apply(Exited(200, 0, Outcome("ok")), 200)
     spans = attempt_spans(view.states[0], 200, epoch_ns=50)

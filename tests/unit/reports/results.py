@@ -10,6 +10,7 @@ from headway.core.timeline import Header, Reading, Span, Timeline
 from headway.core.units import GIB, NS_PER_S
 from headway.forecast.expected import Expected
 from headway.forecast.queue import JobForecast
+from headway.reports.curves import Curves
 from headway.reports.happened import Happened, Tail
 from headway.testing.machines import fake_machine
 
@@ -62,7 +63,7 @@ def timeline(*spans):
 
 def job(name, begin_s=0.0, end_s=60.0, **more):
     given = {"status": "ok", "attempts": 1, "threads": 1, "cores": (0,), **more}
-    return JobResult(name=name, start=T + begin_s, end=T + end_s, **given)
+    return JobResult(**{"name": name, "start": T + begin_s, "end": T + end_s, **given})
 
 
 def result(*jobs, seconds=118.0, **more):
@@ -73,6 +74,19 @@ def result(*jobs, seconds=118.0, **more):
 def happened(*, jobs=(), reason="2 at a time", cores=2, **more):
     plan = Plan(mode="partitioned", policy=PolicyChoice(name="queue"), placements=(), reason=reason)
     return Happened(machine=fake_machine(cores), plan=plan, jobs=jobs, **more)
+
+
+def readings():
+    """Memory of two jobs over five looks, and steps of the first."""
+    return [
+        Reading(t=second * NS_PER_S, lane=lane, name=name, value=value)
+        for second in range(1, 6)
+        for lane, name, value in (
+            ("job/1", "resident_bytes", GIB * second / 5),
+            ("job/1", "steps", 20 * second),
+            ("job/2", "resident_bytes", 1.5 * GIB * second / 5),
+        )
+    ]
 
 
 def everything(texts: Texts | None = None) -> tuple[Result, Happened]:
@@ -142,10 +156,7 @@ def everything(texts: Texts | None = None) -> tuple[Result, Happened]:
             *ran(1, 30.0, 42.0, core=1, attempt=2, status="failed"),
             *ran(2, 60.0, 118.0),
         ),
-        readings=[
-            Reading(t=5 * NS_PER_S, lane="job/1", name="resident_bytes", value=GIB),
-            Reading(t=5 * NS_PER_S, lane="job/2", name="resident_bytes", value=1.5 * GIB),
-        ],
+        curves=Curves.of(readings()),
         expected=Expected(
             makespan=about(110.0, 100.0, 120.0),
             jobs=tuple(

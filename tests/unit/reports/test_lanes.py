@@ -14,9 +14,13 @@ from headway.reports.lanes import (
     MOST_PLANNED_JOBS,
     MOST_TRACKS,
     MOST_WAITING,
-    lanes_of,
 )
-from results import about, everything, job, ran, result, timeline
+from headway.reports.lanes import lanes_of as lanes_of_all
+from results import about, everything, happened, job, ran, result, timeline
+
+
+def lanes_of(whole, spans, plan, *, live=False):
+    return lanes_of_all(whole, happened(timeline=spans, expected=plan, live=live))
 
 
 def lanes_named(picture):
@@ -47,6 +51,19 @@ def test_bars_stand_where_and_when_their_jobs_ran():
     assert [bar.job for bar in lanes["core 1"].bars] == [1, 1, 2]
     assert [bar.ok for bar in lanes["core 1"].bars] == [False, False, True]
     assert lanes["core 1"].bars[1].title == "2 lstm-b, attempt 2: failed, 0:30 to 0:42"
+
+
+def test_a_run_that_goes_on_reaches_to_now():
+    whole = result(
+        job("a", 0.0, 0.0, status="running", end=None),
+        job("b", status="waiting", attempts=0, start=None, end=None, cores=None),
+        seconds=40.0,
+    )
+    picture = lanes_of(whole, timeline(*ran(0, 0.0, 40.0, status="running")), None, live=True)
+    (bar,) = picture.lanes[0].bars
+    assert (bar.ok, bar.x, bar.width) == (True, 0.0, 100.0)
+    assert bar.title == "1 a: running, 0:00 to 0:40"
+    assert [wait.title for wait in picture.waiting] == ["2 b: waited, 0:00 to 0:40"]
 
 
 def test_who_waited_from_when_to_when():

@@ -8,11 +8,23 @@ from html.parser import HTMLParser
 import pytest
 
 from headway.core.run import CommonWindow
-from headway.core.units import NS_PER_S
+from headway.core.units import GIB
+from headway.reports.curves import Curves
 from headway.reports.happened import Tail
 from headway.reports.page import MOST_NOTES, MOST_ROWS, page
 from headway.reports.pagefile import TAIL_BYTES
-from results import Texts, about, everything, happened, job, ran, result, slowdown, timeline
+from results import (
+    Texts,
+    about,
+    everything,
+    happened,
+    job,
+    ran,
+    readings,
+    result,
+    slowdown,
+    timeline,
+)
 
 
 class Reader(HTMLParser):
@@ -287,7 +299,7 @@ def test_a_thousand_jobs_fit_in_three_megabytes():
     whole, shown = many(1000, log=b'"<>&\x00' * 60)
     text = page(whole, shown, name="long")
     assert len(text.encode()) < 3_000_000
-    assert text.count("<tbody>") == 1000
+    assert text.count("<tbody id=") == 1000
     words = Reader(text).text
     assert "the 1,200 longest of 2,000 bars are drawn" in words
     assert f"and {1000 - MOST_NOTES} more: headway explain has all" in words
@@ -308,6 +320,38 @@ def test_of_more_jobs_the_slowest_and_those_not_ok_are_listed():
 
 def test_readings_of_one_look_are_added_up():
     whole, shown = everything()
-    later = [r.model_copy(update={"t": r.t + n * NS_PER_S}) for n, r in enumerate(shown.readings)]
-    apart = happened(readings=later)
-    assert "Memory peak 2.0 GiB" in read(whole, apart).text
+    assert "Memory peak 2.5 GiB" in read(whole, shown).text
+    apart = [r.model_copy(update={"t": r.t + n}) for n, r in enumerate(readings())]
+    assert "Memory peak 2.0 GiB" in read(whole, happened(curves=Curves.of(apart))).text
+
+
+def test_a_row_opens_its_curves():
+    whole, shown = everything()
+    capped = whole.jobs[0].model_copy(update={"cap_bytes": 2 * GIB})
+    whole = whole.model_copy(update={"jobs": (capped, *whole.jobs[1:])})
+    reader = read(whole, shown)
+    told = reader.by_tag["figcaption"]
+    assert told == [
+        "steps a second: 20.0 at the end, 20.0 to 20.0",
+        "memory: 1.0 GiB at the end, 1.0 GiB at most of 2.0 GiB that it may hold",
+        "memory: 1.5 GiB at the end, 1.5 GiB at most",
+    ]
+    assert [name for name, _ in reader.elements].count("polyline") == 3
+    assert ("class", "cap") in reader.values
+
+
+def test_a_run_that_goes_on_says_what_is_left():
+    going = job("a", 0.0, status="running", end=None, peak_bytes=GIB, cap_bytes=2 * GIB)
+    waits = job("b", status="waiting", start=None, end=None, attempts=0)
+    whole = result(going, waits, seconds=30.0, outcome="interrupted")
+    left = about(20.0, 15.0, 30.0)
+    shown = happened(live=True, left=left, left_of={0: left})
+    text = page(whole, shown, name="sweep-1")
+    assert "<title>sweep-1: running</title>" in text
+    words = Reader(text).text
+    assert "1 running, 0 of 2 ok, 1 waiting. 30 s so far, about 20 s left (15 s to 30 s)." in words
+    assert "Started 2023-11-14 22:13 UTC." in words
+    assert "running about 20 s left" in words
+    assert "0:30 so far" in words
+    assert "1.0 GiB of 2.0 GiB" in words
+    assert "STP" not in words

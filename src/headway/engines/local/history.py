@@ -11,7 +11,7 @@ from headway.core.plan import Placement, Plan
 from headway.core.run import Run
 from headway.core.view import View
 from headway.core.words import Exited, Memory, Reshare, Start, Stop, StopHow
-from headway.engines.local.journal import JOURNAL, Entry, replay
+from headway.engines.local.journal import JOURNAL, START, Entry, replay
 
 
 @dataclass(slots=True)
@@ -59,29 +59,53 @@ def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> Hist
     Raises:
         BadFile: The journal is damaged before its last line, or speaks of jobs that are not there.
     """
-    told = History(View.of(jobs, plan.placements, machine))
-    boot = ""
-    groups: dict[str, str] = {}
-    for entry in replay(run.folder):
+    return Reader(run, plan, jobs, machine).read_on()
+
+
+class Reader:
+    """A run's journal, read on from where it was left: for whoever looks at it again and again."""
+
+    def __init__(self, run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> None:
+        self._run = run
+        self._jobs = jobs
+        self._told = History(View.of(jobs, plan.placements, machine))
+        self._place = START
+        self._boot = ""
+        self._groups: dict[str, str] = {}
+
+    def read_on(self) -> History:
+        """Everything up to now: one and the same history, which grows.
+
+        Raises:
+            BadFile: The journal is damaged before its last line, or speaks of jobs that are not
+                there.
+        """
+        for entry in replay(self._run.folder, self._place):
+            try:
+                self._take(entry)
+            except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+                raise BadFile(
+                    f"{self._run.path / JOURNAL}: what it says of t={entry.t} does not fit what it "
+                    f"says before ({type(error).__name__}: {error}); the run can't be continued"
+                ) from None
+            self._place = entry.after
+        return self._told
+
+    def _take(self, entry: Entry) -> None:
+        told, jobs = self._told, self._jobs
         told.began_ns = entry.t if told.began_ns is None else told.began_ns
         told.ended_ns = entry.t
-        try:
-            _check_job(entry, len(jobs))
-            if entry.word is None:
-                boot = entry.note.get("boot", boot)
-                groups = entry.note.get("groups", groups)
-                told.take(entry.note)
-                continue
-            told.view.apply(entry.word, entry.t)
-        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
-            raise BadFile(
-                f"{run.path / JOURNAL}: what it says of t={entry.t} does not fit what it says "
-                f"before ({type(error).__name__}: {error}); the run can't be continued"
-            ) from None
+        _check_job(entry, len(jobs))
+        if entry.word is None:
+            self._boot = entry.note.get("boot", self._boot)
+            self._groups = entry.note.get("groups", self._groups)
+            told.take(entry.note)
+            return
+        told.view.apply(entry.word, entry.t)
         match entry.word:
             case Start(job):
-                told.boots[job] = boot
-                told.groups[job] = groups
+                told.boots[job] = self._boot
+                told.groups[job] = self._groups
                 told.stops.pop(job, None)
             case Stop(job, how, reason):
                 told.stops[job] = (how, reason)
@@ -90,7 +114,6 @@ def history(run: Run, plan: Plan, jobs: Sequence[Job], machine: Machine) -> Hist
                 told.events.append((entry.t, f"{jobs[job].name}: {reason}"))
             case Exited(_, job):
                 told.stops.pop(job, None)
-    return told
 
 
 def _check_job(entry: Entry, jobs: int) -> None:

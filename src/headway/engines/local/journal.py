@@ -57,12 +57,24 @@ _WORDS: dict[str, type[Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """How much of a journal was read: so many lines, which are so many bytes."""
+
+    lines: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: when (ns), and either a word of policy and world or a note of the engine's own."""
+    """One line: when (ns), and either a word of policy and world or a note of the engine's own.
+
+    Whoever reads on later goes on at `after`.
+    """
 
     t: int
     word: Event | Action | None
     note: dict[str, Any]
+    after: Place
 
 
 class Journal:
@@ -128,8 +140,15 @@ class Journal:
         os.close(self._descriptor)
 
 
-def replay(folder: Folder) -> Iterator[Entry]:
+START = Place()
+
+
+def replay(folder: Folder, since: Place = START) -> Iterator[Entry]:
     """The entries of a run's journal, oldest first; none where there is no journal yet.
+
+    Args:
+        folder: The run's.
+        since: What was read before.
 
     Raises:
         BadFile: A line that is not the last cannot be read, or the schema is newer.
@@ -140,16 +159,18 @@ def replay(folder: Folder) -> Iterator[Entry]:
         return
     # Bytes: a crash can cut a line, or break it, in the middle of a character.
     with os.fdopen(descriptor, "rb") as file:
-        for number, line in enumerate(file, start=1):
+        size = file.seek(since.size)
+        for number, line in enumerate(file, start=since.lines + 1):
             if not line.endswith(b"\n"):
                 return
+            size += len(line)
             where = f"{folder.path / JOURNAL}:{number}"
             try:
                 content = json.loads(line)
                 if number == 1:
                     _check_schema(content, where)
                     continue
-                yield _entry(content)
+                yield _entry(content, Place(number, size))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise BadFile(f"{where}: not a journal line ({error}).") from None
 
@@ -159,11 +180,11 @@ def _check_schema(content: dict[str, Any], where: str) -> None:
         raise BadFile(f"{where}: schema {content['schema']} was written by a newer Headway.")
 
 
-def _entry(content: dict[str, Any]) -> Entry:
+def _entry(content: dict[str, Any], after: Place) -> Entry:
     t = content.pop("t")
     kind = _WORDS.get(content.get("k", ""))
     if kind is None:
-        return Entry(t, None, content)
+        return Entry(t, None, content, after)
     content.pop("k")
     if "share" in content:
         content["share"] = Share(**_tuples(content["share"]))
@@ -175,7 +196,7 @@ def _entry(content: dict[str, Any]) -> Entry:
     for name in names.keys() - content.keys():
         # Absent because it said nothing: no number, or an empty list of cores.
         content[name] = () if get_origin(names[name].type) is tuple else None
-    return Entry(t, kind(**_tuples(content)), {})
+    return Entry(t, kind(**_tuples(content)), {}, after)
 
 
 def _fields(word: Any) -> dict[str, Any]:
