@@ -70,7 +70,7 @@ docs: $(READY)
 
 bench: $(READY)
 	@for bench in agent.py bits.py footprint.py simulator.py starts.py report_page.py \
-		exhaustive.py planning.py guided_packing.py common_window.py predictions.py \
+		exhaustive.py gpu_sharing.py planning.py guided_packing.py common_window.py predictions.py \
 		$(foreach sweep,a b c d e f,"sweep.py --sweep $(sweep)"); do \
 		echo "$$bench"; python bench/$$bench || exit 1; \
 	done

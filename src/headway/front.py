@@ -23,7 +23,7 @@ from headway.core.errors import (
 )
 from headway.core.job import Job, Jobs
 from headway.core.machine import Machine
-from headway.core.plan import MODES, Mode, Plan
+from headway.core.plan import MODES, Mode, Plan, Way
 from headway.core.removal import Cleaned, Found, Rules, RunFate
 from headway.core.run import Run
 from headway.handle import RunHandle, Watch, machine_now
@@ -115,10 +115,24 @@ def _plan_for(
         if not chooses:
             return made, expected_of(made, jobs, machine, store=store, environment=os.environ)
         planned = plan_of(
-            jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
+            jobs,
+            machine,
+            store=store,
+            keep_threads=keep_threads,
+            ways=_gpu_ways(machine),
+            environment=os.environ,
         )
         return planned.plan, planned.expected
     return made, None
+
+
+def _gpu_ways(machine: Machine) -> list[Way]:
+    """How jobs can share GPUs here: those of the machine's ways that are about GPUs and usable."""
+    from headway.planning import WHOLE_GPUS
+
+    usable = {way.name for way in machine.ways if way.usable}
+    shared: Sequence[Way] = ("time-slices", "mps")
+    return [*WHOLE_GPUS, *(way for way in shared if way in usable)]
 
 
 def _refuse_named_devices(jobs: Sequence[Job]) -> None:
@@ -139,6 +153,7 @@ def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
     Raises:
         BadFile: It cannot be read, or is no plan.
         UsageError: It is for other jobs.
+        NotYet: It divides GPUs by MIG.
     """
     try:
         text = path.read_bytes()
@@ -149,6 +164,11 @@ def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
     if why_not:
         raise UsageError(
             f"{path} is a plan for other jobs: {why_not}. Make one for these: headway plan"
+        )
+    if found.division.way == "mig":
+        raise NotYet(
+            f"{path}: GPUs that are divided by MIG can be planned with, but this version does not "
+            "divide them; divide them by hand, and their parts are used"
         )
     return found
 
@@ -172,14 +192,19 @@ def plan(
         UnknownName: No such device.
     """
     from headway.core.catalogue import machine_of
-    from headway.planning import plan_of
+    from headway.planning import EVERY_WAY, plan_of
     from headway.probes.profiles import ProfileStore
 
     listed = read_jobs(jobs)
     machine = machine_of(on) if on is not None else detect()
     with ProfileStore.open(index.state_folder()) as store:
         planned = plan_of(
-            listed.jobs, machine, store=store, keep_threads=keep_threads, environment=os.environ
+            listed.jobs,
+            machine,
+            store=store,
+            keep_threads=keep_threads,
+            ways=EVERY_WAY if on is not None else _gpu_ways(machine),
+            environment=os.environ,
         )
         return replace(planned, notes=(*listed.notes, *store.notes))
 

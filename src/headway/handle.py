@@ -204,6 +204,8 @@ class RunHandle:
             RunIsLive: Somebody else supervises it.
             NoSpace: The disk is full.
         """
+        from headway.probes.device_use import DeviceWatch
+        from headway.probes.devices import load_nvml
         from headway.probes.machine import look_at_devices
 
         if not again and self.supervisor() is None:
@@ -211,7 +213,8 @@ class RunHandle:
             if result is not None and result.outcome != "interrupted":
                 return result
         machine = self._machine_now()
-        with self._open_world(machine) as world:
+        nvml = load_nvml() if machine.devices else None
+        with self._open_world(machine) as world, DeviceWatch(nvml, machine.devices) as devices:
             if again:
                 world.again(again)
                 # Whoever is killed from here on leaves a run that has not ended as that file says.
@@ -220,6 +223,7 @@ class RunHandle:
             self.folder.folder.remove(PAGE)
             if machine.devices:
                 world.see_devices_with(look_at_devices)
+                world.watch_use_with(devices.read)
             if on_world is not None:
                 on_world(world)
             learnt, trouble = self._drive(world, machine, watch)

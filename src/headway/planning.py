@@ -5,14 +5,15 @@ Planners, forecasts and the profile store meet here, below the front door and a 
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from headway.core import tables
 from headway.core.errors import DoesNotFit
 from headway.core.job import Job
 from headway.core.machine import Machine
-from headway.core.plan import Placement, Plan
+from headway.core.plan import Layout, Placement, Plan, Way
 from headway.core.policy import Policy
 from headway.core.view import View
 from headway.core.workload import Workload
@@ -30,6 +31,13 @@ from headway.planners.collocation import (
     near_plan,
 )
 from headway.planners.feasible import why_not
+from headway.planners.gpu_sharing import (
+    best_layouts,
+    divided,
+    divisible,
+    mig_plan,
+    sharing_plans,
+)
 from headway.probes.profiles import ProfileStore, Recall, kind_digest
 
 # A longer list is run as it stands: recalling and simulating it would take longer than it gains.
@@ -44,6 +52,8 @@ STRAYS = 0.05
 # Of a run's time, at most this part goes into planning it again.
 PLANNING_PART = 0.02
 NOTHING_LEARNT = PairCoefficients()
+WHOLE_GPUS: tuple[Way, ...] = ("exclusive",)
+EVERY_WAY: tuple[Way, ...] = ("exclusive", "time-slices", "mps", "mig")
 # A job that goes at less than this part of what its cores explain may be better off by itself.
 LOSING = 0.9
 
@@ -77,6 +87,7 @@ def plan_of(
     *,
     store: ProfileStore,
     keep_threads: bool = False,
+    ways: Collection[Way] = WHOLE_GPUS,
     environment: Mapping[str, str],
 ) -> Planned:
     """Choose how to run a list by predicted makespan.
@@ -86,6 +97,7 @@ def plan_of(
         machine: What they are placed on.
         store: What earlier runs learnt.
         keep_threads: Leave every thread count as the environment has it.
+        ways: How jobs may share GPUs; with "mig" these may be divided in another way than they are.
         environment: The caller's variables.
 
     Raises:
@@ -105,6 +117,7 @@ def plan_of(
         recall,
         coefficients=coefficients_of(jobs, machine, store),
         keep_threads=keep_threads,
+        ways=ways,
         environment=environment,
     )
 
@@ -116,6 +129,7 @@ def chosen(
     *,
     coefficients: PairCoefficients = NOTHING_LEARNT,
     keep_threads: bool = False,
+    ways: Collection[Way] = WHOLE_GPUS,
     environment: Mapping[str, str],
 ) -> Planned:
     """Choose by what is known of the jobs, wherever that is from; the rest as in `plan_of`."""
@@ -124,13 +138,73 @@ def chosen(
     )
     if recall.known < len(jobs):
         plans = plans[-1:]  # without makespans there is nothing to compare
-    plans = _with_loose(plans, jobs, recall.workloads, machine, coefficients)
+    if any(map(_on_gpu, jobs)):
+        plans += gpu_plans(
+            plans[-1], jobs, recall.workloads, machine, coefficients=coefficients, ways=ways
+        )
+    else:
+        plans = _with_loose(plans, jobs, recall.workloads, machine, coefficients)
     forecasts = [
         score(plan, jobs, recall.workloads, machine, coefficients=coefficients) for plan in plans
     ]
     choice = choose(forecasts, busy_alone=busy_alone(recall.workloads, machine))
     forecasts.sort(key=lambda one: (one is not choice.chosen, one.makespan.value))
     return Planned(choice, tuple(forecasts), recall)
+
+
+def gpu_plans(
+    plain: Plan,
+    jobs: Sequence[Job],
+    workloads: Sequence[Workload],
+    machine: Machine,
+    *,
+    coefficients: PairCoefficients = NOTHING_LEARNT,
+    ways: Collection[Way],
+) -> list[Plan]:
+    """The ways of sharing GPUs; none where it is not known what the jobs do to one.
+
+    Args:
+        plain: With cores and threads for each job.
+        jobs: In the order of the file.
+        workloads: One a job.
+        machine: With GPUs.
+        coefficients: As in `chosen`.
+        ways: As in `plan_of`.
+    """
+    if not all(
+        workload.known and _known_on_gpu(workload)
+        for job, workload in zip(jobs, workloads, strict=True)
+        if _on_gpu(job)
+    ):
+        return []
+    plans = [plan for plan in sharing_plans(plain, workloads) if plan.division.way in ways]
+    how = divisible(machine) if "mig" in ways else {}
+
+    def ends(layouts: Sequence[Layout]) -> float:
+        plan = mig_plan(plain, workloads, layouts)
+        told = score(plan, jobs, workloads, machine, coefficients=coefficients, bounds=False)
+        whole = told.makespan.known and not told.lost and not _left_out(told)
+        return told.makespan.value if whole else inf
+
+    layouts = best_layouts(machine, how, ends)
+    if layouts is not None and ends(layouts) < inf:
+        plans.append(mig_plan(plain, workloads, layouts))
+    return plans
+
+
+def _left_out(told: Forecast) -> bool:
+    """Whether a job could never be placed."""
+    return any(job.status == "infeasible" for job in told.jobs)
+
+
+def _on_gpu(job: Job) -> bool:
+    return bool(job.gpus) or job.gpu_memory_bytes is not None
+
+
+def _known_on_gpu(workload: Workload) -> bool:
+    return workload.device_bytes is not None and (
+        workload.device_busy is not None or workload.device_part is not None
+    )
 
 
 def _apart_if_better(
@@ -242,8 +316,11 @@ def score(
     bounds: bool = True,
 ) -> Forecast:
     """What a plan would come to, under its own policy; see `forecast`."""
-    knobs = {**plan.policy.knobs, "learns": False}
+    knobs = dict(plan.policy.knobs)
+    knobs |= {"learns": False} if "learns" in knobs else {}
     policy = tables.load("headway.planners", plan.policy.name, Policy).model_validate(knobs)
+    if plan.division.layouts:
+        machine = divided(machine, plan.division, divisible(machine))
     return forecast(
         plan, policy, jobs, workloads, machine, coefficients=coefficients, bounds=bounds
     )

@@ -38,8 +38,8 @@ FAKE_TORCH = {
         ready = failing = False
         def is_initialized(): return ready
         def device_count(): return 2
-        def memory_allocated(device): return 100 + device
-        def max_memory_allocated(device):
+        def memory_reserved(device): return 100 + device
+        def max_memory_reserved(device):
             if failing: raise RuntimeError("no such device")
             return 200 + device
     """,
@@ -349,7 +349,7 @@ def test_device_memory_is_summed_over_devices_once_a_second(job):
         import time, torch, train
         torch.cuda.ready = True
         train.train(1)
-        torch.cuda.memory_allocated = lambda device: 9
+        torch.cuda.memory_reserved = lambda device: 9
         train.train(2)
         if "fail" in __import__("sys").argv:
             torch.cuda.failing = True

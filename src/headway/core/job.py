@@ -18,6 +18,10 @@ Bytes = Annotated[int, Field(gt=0)]
 MIG_PROFILE = re.compile(r"[1-9]g\.[1-9]\d{0,2}gb(?:[+-](?:me|gfx|me\.all))?")
 
 _RUNNER = re.compile(r"^(python|pypy)[\d.]*$")
+# Of torchrun, torch.distributed.run and accelerate; "auto" and "gpu" mean one a GPU.
+_PROCESSES = re.compile(
+    r"--(?:nproc[-_]per[-_]node|num[-_]processes)[= ](\d{1,4}|auto|gpu)(?![\w.])"
+)
 _SCRIPT = re.compile(r"\.(py|sh|R|jl)$")
 
 
@@ -71,6 +75,21 @@ class Job(Noun):
     def mig_profile(self) -> str:
         """The MIG profile of the slice that the job is to have; "" where it is to have none."""
         return "" if self.collocation == "mps" else self.collocation
+
+    @property
+    def processes(self) -> int:
+        """How many processes of it compute at once, as far as its command tells.
+
+        >>> [
+        ...     Job(name="a", command=command, folder="/x").processes
+        ...     for command in ("python train.py", "torchrun --nproc-per-node=2 train.py")
+        ... ]
+        [1, 2]
+        """
+        found = _PROCESSES.search(self.command)
+        if found is None:
+            return 1
+        return int(found[1]) if found[1].isdecimal() else max(1, self.gpus or 1)
 
     @cached_property
     def script(self) -> str:

@@ -24,8 +24,8 @@ class Device(Noun):
     `memory_bytes` is None where the driver does not say: unknown is never taken for free.
     Of it the driver keeps `reserved_bytes` for itself, within `used_bytes`. `shares_host_memory`
     is true where it has none of its own. `capability` is CUDA's compute capability, and `sms` how
-    many multiprocessors a MIG device has. A MIG device is compute instance `instance[1]` of GPU
-    instance `instance[0]` on the GPU `parent`.
+    many multiprocessors a MIG device has, of the `whole_sms` of its GPU. A MIG device is compute
+    instance `instance[1]` of GPU instance `instance[0]` on the GPU `parent`.
     """
 
     index: Count
@@ -40,6 +40,7 @@ class Device(Noun):
     architecture: str | None = None
     capability: tuple[Count, Count] | None = None
     sms: Count | None = None
+    whole_sms: Count | None = None
     parent: str | None = None
     instance: tuple[Count, Count] | None = None
 
@@ -47,6 +48,13 @@ class Device(Noun):
     def is_part(self) -> bool:
         """True for a MIG device: one process can use one such part, never two."""
         return self.uuid.startswith("MIG-")
+
+    @property
+    def part(self) -> float | None:
+        """What part of a whole GPU's multiprocessors it has; None where that is not known."""
+        if not self.is_part:
+            return 1.0
+        return self.sms / self.whole_sms if self.sms and self.whole_sms else None
 
     @property
     def unknown(self) -> str:

@@ -3,9 +3,9 @@
 import hashlib
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headway.core.job import Job, Name
 from headway.core.noun import Noun
@@ -13,6 +13,37 @@ from headway.core.noun import Noun
 Mode = Literal["serial", "naive", "shared", "partitioned", "mixed"]
 MODES: tuple[Mode, ...] = ("serial", "naive", "shared", "partitioned")
 """The fixed ones, which can be asked for; "mixed" is what a planner makes of them."""
+
+
+Way = Literal["exclusive", "time-slices", "mps", "mig"]
+
+
+class Layout(Noun):
+    """The MIG instances that a GPU is to be divided into, by the names of their profiles."""
+
+    gpu: str
+    profiles: Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Division(Noun):
+    """How jobs share GPUs.
+
+    exclusive    a GPU is one job's alone
+    time-slices  several on one, whose kernels take turns
+    mps          several on one, whose kernels run at the same time
+    mig          a part of a GPU is one job's alone: `layouts` has those of GPUs that are divided
+    """
+
+    way: Way = "exclusive"
+    layouts: tuple[Layout, ...] = ()
+
+    @model_validator(mode="after")
+    def _layouts_are_of_mig(self) -> Self:
+        if bool(self.layouts) != (self.way == "mig"):
+            raise ValueError(
+                f"way={self.way} and {len(self.layouts)} MIG layouts do not go together"
+            )
+        return self
 
 
 class PolicyChoice(Noun):
@@ -30,8 +61,9 @@ class Placement(Noun):
     take, with as many threads, where nothing else could use them; `expected_bytes` is the memory it
     was measured to need (None: not known); `expected_device_bytes` and `expected_device_part` are
     the same for the memory of each device that it is given, and for the part of each that it keeps
-    busy; `cap_memory` makes the reserved memory a limit where a
-    cgroup can hold it. Jobs are tried in the order of `rank`, and of the file where that is equal.
+    busy, and `most_device_part` is the most of each one's multiprocessors that it may use beside
+    others (None: no limit); `cap_memory` makes the reserved memory a limit where a cgroup can hold
+    it. Jobs are tried in the order of `rank`, and of the file where that is equal.
     """
 
     job: Name
@@ -43,16 +75,18 @@ class Placement(Noun):
     expected_bytes: Annotated[int, Field(ge=0)] | None = None
     expected_device_bytes: Annotated[int, Field(ge=0)] | None = None
     expected_device_part: Annotated[float, Field(gt=0, le=1)] | None = None
+    most_device_part: Annotated[float, Field(gt=0, le=1)] | None = None
     cap_memory: bool = False
     rank: int = 0
 
 
 class Plan(Noun):
-    """Engine, mode, placements (one a job, in the jobs' order) and the policy of the queue."""
+    """Engine, mode, placements (one a job, in the jobs' order), queue policy, division of GPUs."""
 
     engine: str = "local"
     mode: Mode
     policy: PolicyChoice
+    division: Division = Division()
     placements: tuple[Placement, ...]
     keep_threads: bool = False
     jobs_digest: str = ""

@@ -14,6 +14,7 @@ from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.noun import Noun
 from headway.core.plan import Placement, Plan
+from headway.core.readings import DeviceUse
 from headway.core.run import Run
 from headway.core.view import View
 from headway.core.words import Action, Event, Memory
@@ -78,6 +79,9 @@ class LiveWorld(World, Protocol):
 
     def only(self, indices: Collection[int]) -> None:
         """Start nothing, and end as soon as these jobs are settled."""
+
+    def watch_use_with(self, read: Callable[[], Mapping[int, DeviceUse]]) -> None:
+        """How to read what the machine's devices do, by their indexes."""
 
     def see_devices_with(self, look: Callable[[], Iterable[Device]]) -> None:
         """How to read the machine's devices again: others come to them and leave them."""

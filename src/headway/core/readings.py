@@ -3,7 +3,7 @@
 A figure that is missing is never 0: an idle device and one that does not tell are two things.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,17 @@ from headway.core.noun import Noun
 
 UNDER_MIG = "not available under MIG"
 UNATTRIBUTED = "unattributed"
+
+
+class DeviceUse(NamedTuple):
+    """What a device did for a while: parts from 0 to 1, None where nobody can tell.
+
+    `busy` is the part of the time in which a kernel ran, `part` how much of its multiprocessors
+    worked all in all.
+    """
+
+    busy: float | None
+    part: float | None
 
 
 class Reading(Noun):

@@ -75,7 +75,7 @@ class Recording:
     started_ns: int
     """When its interpreter started, or when it was forked from one that had loaded torch."""
     device_bytes: int | None = None
-    """What torch had allocated on all devices, at most a second before the last step."""
+    """What torch held of all devices, at most a second before the last step: its cache counts."""
     device_peak_bytes: int | None = None
     note: str | None = None
     """Why there are no steps, where the recorder could tell."""

@@ -25,16 +25,23 @@ FINAL: frozenset[str] = frozenset(
 StopHow = Literal["memory", "timeout", "stall", "cancel", "interrupt"]
 
 
+NO_DEVICE = -1
+"""A device of which nobody knows which one it is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How an attempt ended.
 
     `status` is the word it would be settled with; `cause` says why in words. `stopped` is how
     Headway itself ended it, if it did. `retry_helps` is False where a larger reservation cannot
-    change the outcome (a limit the user set). `device` is the one whose memory was full, by index;
-    None where it was none's. The rest is what was measured: `steps` of the process that made the
-    most, the time of the first one, the median step and the mean of all but the first, and
-    `unseen`, the reason in words where steps could not be seen.
+    change the outcome (a limit the user set). `device` is the one whose memory was full, by index,
+    or `NO_DEVICE`; None where it was none's. The rest is what was measured: `steps` of the process
+    that made the most, the time of the first one, the median step and the mean of all but the
+    first, and `unseen`, the reason in words where steps could not be seen; `device_peak_bytes` is
+    what its processes held of all devices' memory, contexts not counted, `device_busy` the part of
+    the time in which a kernel ran on its only device, and `device_part` the part of that device in
+    use.
     """
 
     status: Status
@@ -50,6 +57,9 @@ class Outcome:
     mean_step_ns: int | None = None
     first_step_ns: int | None = None
     cpu_s: float | None = None
+    device_peak_bytes: int | None = None
+    device_busy: float | None = None
+    device_part: float | None = None
     unseen: str = ""
     notes: tuple[str, ...] = ()
 
@@ -59,7 +69,8 @@ class Share:
     """What a started job is given; None leaves a thing as the caller's environment has it.
 
     `device_bytes` is what of the memory of each of its devices is counted as its own, others being
-    given the rest; None: its devices are its alone.
+    given the rest; None: its devices are its alone. `device_part` is the most of each device's
+    multiprocessors that all its processes together may use; None: no limit.
     """
 
     cores: tuple[int, ...] | None = None
@@ -68,6 +79,7 @@ class Share:
     cap_bytes: int | None = None
     devices: tuple[int, ...] = ()
     device_bytes: int | None = None
+    device_part: float | None = None
     alone: bool = False
 
 

@@ -48,11 +48,12 @@ class Workload(Noun):
     `start_up` is what passes before the first step (imports, loading data), apart from the ops;
     `duration` is both together with the machine to itself; `steps` is None where they cannot be
     seen. `paces` are those that were measured, by threads; with none, the ops are as they stand
-    whatever the threads. `own_threads` is the count it takes by itself; None: one for each
-    core that it sees. `device_bytes` is the most that it holds of the memory of each device that it
-    uses, its context not counted, and `device_part` the part of that device it keeps busy alone;
-    None: not known, or it uses none. `remark` says what a reader should know of where the figures
-    come from.
+    whatever the threads. `own_threads` is the count it takes by itself; None: one for each core
+    that it sees. `device_bytes` is the most that it holds of the memory of each device that it
+    uses, its context not counted; `device_busy` is the part of the time in which a kernel of it
+    runs there while it is alone on a whole one, and `device_part` the part of that device that it
+    keeps busy all in all: the multiprocessors that its kernels fill count too. None: not known, or
+    it uses none. `remark` says what a reader should know of where the figures come from.
     """
 
     job: Name
@@ -64,6 +65,7 @@ class Workload(Noun):
     paces: tuple[Pace, ...] = ()
     own_threads: Annotated[int, Field(ge=1)] | None = None
     device_bytes: Estimate | None = None
+    device_busy: Estimate | None = None
     device_part: Estimate | None = None
     remark: str = ""
 
@@ -141,6 +143,7 @@ class Workload(Noun):
                 "duration": pinned(self.duration),
                 "peak_bytes": pinned(self.peak_bytes),
                 "device_bytes": pinned_if_known(self.device_bytes),
+                "device_busy": pinned_if_known(self.device_busy),
                 "device_part": pinned_if_known(self.device_part),
                 "paces": tuple(
                     pace.model_copy(update={"work": pinned(pace.work)}) for pace in self.paces
@@ -173,6 +176,7 @@ class Workload(Noun):
         peak_bytes: int = 0,
         steps: int | None = None,
         device_bytes: int | None = None,
+        device_busy: float | None = None,
         device_part: float | None = None,
         source: str = "stated",
     ) -> "Workload":
@@ -195,5 +199,6 @@ class Workload(Noun):
             peak_bytes=exactly(peak_bytes, "bytes"),
             steps=None if steps is None else exactly(steps, "steps"),
             device_bytes=None if device_bytes is None else exactly(device_bytes, "bytes"),
+            device_busy=None if device_busy is None else exactly(device_busy, "ratio"),
             device_part=None if device_part is None else exactly(device_part, "ratio"),
         )

@@ -19,6 +19,7 @@ from headway.core.units import NS_PER_S
 from headway.core.view import JobState
 from headway.core.words import Status
 from headway.core.workload import Workload
+from headway.costs.device_sharing import DeviceSharing
 from headway.costs.interference import Member, rates
 from headway.costs.pair_coefficients import PairCoefficients
 from headway.sim.attempt import Beside, Together
@@ -136,8 +137,13 @@ def forecast(
             for index, workload in enumerate(workloads)
         ),
         spans_s=tuple(world.makespan_ns / NS_PER_S for world in spans) if known else (),
-        lost=max(sum(state.oom_retries + state.stops for state in w.view.states) for w in spans),
+        lost=max(sum(map(_attempts_lost, world.view.states)) for world in spans),
     )
+
+
+def _attempts_lost(state: JobState) -> int:
+    """How many attempts of a job ended for want of memory, the last one included."""
+    return state.oom_retries + state.stops + (state.status == "oom")
 
 
 def untold(
@@ -219,6 +225,7 @@ def _simulated(
         machine,
         workloads,
         together=together,
+        sharing=DeviceSharing(plan.division.way),
         tick_ns=max(NS_PER_S, round(total_s * NS_PER_S / ticks)),
         idle_ticks=IDLE_TICKS,
     )

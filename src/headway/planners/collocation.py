@@ -452,7 +452,11 @@ def choose(forecasts: Sequence[Forecast], *, busy_alone: float | None = None) ->
 
 def _place(one: Forecast) -> tuple[float, int]:
     """Where a forecast stands among others; see CROWD_COST."""
-    crowds = one.plan.mode == "naive" or one.plan.policy.knobs.get("extra", 0) > 0
+    crowds = (
+        one.plan.mode == "naive"
+        or one.plan.policy.knobs.get("extra", 0) > 0
+        or one.plan.division.way != "exclusive"
+    )
     expected_s = one.makespan.value * (1 + CROWD_COST * crowds)
     return expected_s, _SIMPLE.index(one.plan.mode)
 

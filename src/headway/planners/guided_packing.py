@@ -8,7 +8,7 @@ guided   the paper's policy for throughput: memory is hard, demand is soft. Of t
          memory fits, those that are kept least busy
 precise  its other one: demand is hard as well, so nobody is slowed
 ratio    a fixed number of jobs on each device, whatever they need: what packing without a guide is
-single   one job on each device
+single   one job on each device that is large enough for it
 
 Memory. A job is counted with its need, a margin, and the context of a process, from its start to
 its end: an allocator seldom gives back. One whose need is not known, that fits no device with its
@@ -34,7 +34,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from headway.core.machine import Device
-from headway.core.plan import Placement, Plan, PolicyChoice
+from headway.core.plan import Plan, PolicyChoice
 from headway.core.policy import Policy
 from headway.core.units import MIB, show_bytes
 from headway.core.view import JobState, View
@@ -49,6 +49,7 @@ from headway.planners.admission.devices import (
     too_few_devices,
     waits_for_free,
 )
+from headway.planners.admission.expectations import expecting
 from headway.planners.admission.room import HOST, MILLI, Room, Tenancy, milli_of
 
 Rule = Literal["guided", "precise", "ratio", "single"]
@@ -57,7 +58,8 @@ Rule = Literal["guided", "precise", "ratio", "single"]
 class GuidedPacking(Policy):
     """Jobs beside each other on devices, by what each is known to need there.
 
-    Knobs: `rule` is one of those above; `per_device` is how many jobs `ratio` puts on each;
+    Knobs: `rule` is one of those above; `per_device` is how many jobs `ratio` puts on each, and
+    `most` how many the others do at most (None: as many as have room);
     `margin` is what a job is counted with over its known need, and `context_bytes` what its process
     takes beside; `full_load` is the part of a device from which on `guided` gives it no further job
     (None: no limit); `patience` bounds how many may overtake the first that has to wait;
@@ -66,6 +68,7 @@ class GuidedPacking(Policy):
 
     rule: Rule = "guided"
     per_device: Annotated[int, Field(ge=1)] = 4
+    most: Annotated[int, Field(ge=1)] | None = None
     # Peaks may be predicted up to 3% too low; the rest is for what an allocator keeps in pieces.
     margin: Annotated[float, Field(ge=1)] = 1.1
     # 300 to 600 MiB were seen, by GPU and version.
@@ -103,7 +106,7 @@ class _Devices:
     knobs: GuidedPacking
 
     def grant(self, state: JobState, room: Room, view: View) -> tuple[Grant | None, str]:
-        """The least busy devices that have room for a job; of equal ones the first."""
+        """The least busy devices that have room for a job; of equal ones those that fit it best."""
         wanted = _wanted(state)
         if not wanted:
             return self._on_host(room)
@@ -111,13 +114,15 @@ class _Devices:
         counted = self._counted_bytes(state, able)
         on = {index: Tenancy() for index in room.devices} | room.tenants
         now = [
-            (on[device.index].milli, device.index)
+            (on[device.index].milli, *_fit(device, state), device.index)
             for device in able
             if device.index in on and self._has_room(device, on[device.index], state, counted)
         ]
         if len(now) < wanted:
             return None, self._waits(wanted, counted, view)
-        return Grant(tuple(index for _, index in sorted(now)[:wanted]), counted), ""
+        chosen = tuple(place[-1] for place in sorted(now)[:wanted])
+        part = None if counted is None else state.placement.most_device_part
+        return Grant(chosen, counted, part), ""
 
     def never(self, state: JobState, view: View) -> str:
         """Too few devices, or none that holds what it is known to need."""
@@ -142,7 +147,7 @@ class _Devices:
             grant, reason = self.grant(state, room, view)
             if grant is None:
                 return f"cannot start at once: beside the others {state.job.name} {reason}"
-            share = Share(devices=grant.devices, device_bytes=grant.bytes)
+            share = Share(devices=grant.devices, device_bytes=grant.bytes, device_part=grant.part)
             room.take(share, 0, 0)
             room.lodge(share, milli_of(state))
         return ""
@@ -162,7 +167,7 @@ class _Devices:
 
     def _least_bytes(self, state: JobState) -> int:
         """Bytes below which a job is predicted not to run on a device."""
-        if self.knobs.rule in ("ratio", "single"):
+        if self.knobs.rule == "ratio":
             return 0
         predicted = state.placement.expected_device_bytes
         return 0 if predicted is None else predicted + self.knobs.context_bytes
@@ -187,6 +192,8 @@ class _Devices:
         if self.knobs.rule == "ratio":
             return tenancy.jobs < self.knobs.per_device
         if tenancy.bytes + counted > _room_bytes(device):
+            return False
+        if self.knobs.most is not None and tenancy.jobs >= self.knobs.most:
             return False
         if self.knobs.rule == "precise":
             return tenancy.milli + milli_of(state) <= MILLI
@@ -225,23 +232,16 @@ def packed_plan(plan: Plan, workloads: Sequence[Workload], policy: GuidedPacking
     >>> placement.expected_device_bytes, placement.expected_device_part
     (1073741824, 0.25)
     """
-    placements = tuple(
-        _expecting(placement, workload)
-        for placement, workload in zip(plan.placements, workloads, strict=True)
-    )
     choice = PolicyChoice(name="guided_packing", knobs=policy.model_dump())
-    return plan.model_copy(update={"placements": placements, "policy": choice})
+    return expecting(plan, workloads).model_copy(update={"policy": choice})
 
 
-def _expecting(placement: Placement, workload: Workload) -> Placement:
-    memory, part = workload.device_bytes, workload.device_part
-    known = memory is not None and memory.known
-    return placement.model_copy(
-        update={
-            "expected_device_bytes": ceil(memory.high) if memory is not None and known else None,
-            "expected_device_part": None if part is None else min(1.0, part.value),
-        }
-    )
+def _fit(device: Device, state: JobState) -> tuple[bool, float]:
+    """How well a part of a GPU fits a job: the smallest that is not too small, else the largest."""
+    part = device.part or 1.0
+    wanted = state.placement.most_device_part or state.placement.expected_device_part or 1.0
+    too_small = part < wanted and device.is_part
+    return too_small, -part if too_small else part
 
 
 def _wanted(state: JobState) -> int:

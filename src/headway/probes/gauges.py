@@ -51,7 +51,7 @@ class DeviceGauge:
         return DeviceFigures(
             used_bytes=self._used_bytes(),
             processes=self._figure(lambda: len(process_memory(nvml, handle))),
-            busy=self._figure(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+            busy=self.busy(),
             memory_busy=self._figure(
                 lambda: nvml.nvmlDeviceGetUtilizationRates(handle).memory / 100
             ),
@@ -59,6 +59,10 @@ class DeviceGauge:
             energy_mj=self._figure(lambda: energy(handle)),
             gpu_energy_mj=self._figure(lambda: energy(self.gpu)),
         )
+
+    def busy(self) -> Reading:
+        """The part of the time in which a kernel ran, as `DeviceFigures` has it."""
+        return self._figure(lambda: self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu / 100)
 
     def _used_bytes(self) -> Reading:
         try:

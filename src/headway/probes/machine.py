@@ -5,6 +5,7 @@ groups, CUDA_VISIBLE_DEVICES. More than that is not ours; what cannot be read is
 """
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -20,9 +21,12 @@ from headway.system.cgroups import Cgroups
 from headway.system.cores import allowed_cores, quota_cores
 from headway.system.hierarchies import ROOT, Hierarchy, discover_hierarchies
 from headway.system.memory import MemoryGauge
+from headway.system.mps_places import inherited_pipe_folder, resident_daemon
+from headway.system.mps_tool import CONTROL_NAME
 from headway.system.procfs import PROC, boot_id, read_or_none
 
 _NOT_YET = "not in this version; serial, naive, shared and partitioned are"
+_VOLTA = (7, 0)
 
 
 def measure_machine(
@@ -76,7 +80,7 @@ def measure_machine(
     return Machine(
         hosts=(host,),
         devices=inventory.devices,
-        ways=_ways(cgroups, inventory),
+        ways=_ways(cgroups, inventory, environment, proc),
         foreign=foreign,
         elsewhere=tuple(elsewhere),
         notes=(*inventory.notes, *_load_notes(host, foreign, proc)),
@@ -134,7 +138,9 @@ def _load_notes(host: Host, foreign: ForeignUse, proc: Path) -> list[str]:
     return notes
 
 
-def _ways(cgroups: Cgroups, inventory: Inventory) -> tuple[SharingWay, ...]:
+def _ways(
+    cgroups: Cgroups, inventory: Inventory, environment: Mapping[str, str], proc: Path
+) -> tuple[SharingWay, ...]:
     """Each way of sharing this machine: usable, or why not."""
     no_cap = cgroups.usable["memory"]
     no_cpuset = cgroups.usable["cpuset"]
@@ -143,16 +149,45 @@ def _ways(cgroups: Cgroups, inventory: Inventory) -> tuple[SharingWay, ...]:
         f"control groups: {no_cap}" if no_cap else f"cores {confined}, memory capped by the kernel"
     )
     watched = "cores by affinity; memory is watched, and the newest job stops before it runs out"
-    no_gpu = "" if inventory.any_gpu else "no NVIDIA device here"
+    no_gpu = "" if inventory.devices else "no NVIDIA device here"
+    if inventory.any_gpu and not inventory.devices:
+        no_gpu = f"{VARIABLE} leaves none to us"
+    no_mps = _why_not_mps(inventory, environment, proc)
     return (
         SharingWay(name="serial", usable=True, reason="one job after another"),
         SharingWay(name="naive", usable=True, reason="everything at once, nothing divided"),
         SharingWay(name="shared", usable=True, reason="several at once, threads divided"),
         SharingWay(name="partitioned by cgroup", usable=not no_cap, reason=cap),
         SharingWay(name="partitioned by affinity and watching", usable=True, reason=watched),
-        SharingWay(name="mps", usable=False, reason=no_gpu or _NOT_YET),
+        SharingWay(
+            name="time-slices",
+            usable=not no_gpu,
+            reason=no_gpu or "several on a GPU, their kernels take turns",
+        ),
+        SharingWay(
+            name="mps",
+            usable=not (no_gpu or no_mps),
+            reason=no_gpu or no_mps or "several on a GPU, their kernels side by side",
+        ),
         SharingWay(name="mig", usable=False, reason=no_gpu or _mig(inventory)),
     )
+
+
+def _why_not_mps(inventory: Inventory, environment: Mapping[str, str], proc: Path) -> str:
+    """Why no MPS daemon of our own can serve jobs here; "" where one can."""
+    if shutil.which(CONTROL_NAME, path=environment.get("PATH")) is None:
+        return f"{CONTROL_NAME} is not on the path"
+    if any(device.is_part for device in inventory.devices):
+        return "MIG devices want a daemon each, which is not in this version"
+    old = [one for one in inventory.devices if one.capability and one.capability < _VOLTA]
+    if old:
+        return f"device {old[0].index} ({old[0].name}) is older than Volta"
+    # Two daemons on a GPU take turns; and where nothing else is said, a job joins the other one.
+    place = inherited_pipe_folder(environment)
+    other = resident_daemon(place, proc)
+    if other is not None:
+        return f"a daemon that is not ours (process {other.pid}) answers in {place}: jobs join it"
+    return ""
 
 
 def _mig(inventory: Inventory) -> str:

@@ -54,7 +54,8 @@ class SimulatedAttempt:
 
     Work is counted in ns x thousandths of a core, so that another width changes nothing of it.
     `rate` is how fast it goes for its neighbours' sake, where the world's pool does not say. After
-    its start-up it draws on its devices' pools as `device_demands` says.
+    its start-up its work takes `stretch` times as long as stated, for its devices' sake, and draws
+    on their pools as `device_demands` says.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class SimulatedAttempt:
         share: Share,
         machine: Machine,
         *,
+        stretch: float = 1.0,
         device_demands: tuple[tuple[str, int], ...] = (),
     ) -> None:
         self.index = index
@@ -90,7 +92,9 @@ class SimulatedAttempt:
         self.threads = fate.threads or share.threads or workload.own_threads or own
         ops = workload.ops_with(self.threads)
         self._widths = [round(op.cores * MILLI) for op in ops]
-        self._works = [op.work_ns * width for op, width in zip(ops, self._widths, strict=True)]
+        self._works = [
+            round(op.work_ns * stretch) * width for op, width in zip(ops, self._widths, strict=True)
+        ]
         self._total = sum(self._works)
         # What is still to be done of each part, the one that is being done included.
         self._left = _cut(self._works, int(self._total * self.until))

@@ -46,7 +46,7 @@ from headway.core.words import (
 )
 from headway.core.workload import Workload
 from headway.sim.attempt import MILLI, Fate, SimulatedAttempt, Together
-from headway.sim.devices import CONTEXT_BYTES, SimulatedDevices
+from headway.sim.devices import CONTEXT_BYTES, DeviceModel, SimulatedDevices
 from headway.sim.loop import Simulator
 from headway.sim.pool import EqualShare, Pool
 from headway.sim.task import SimulationError, named
@@ -69,6 +69,7 @@ class SimulatedWorld:
         workloads: One a job.
         fates: By name of the job, where it does not simply do what its workload says.
         together: How fast attempts go beside each other, asked whenever the running set changes.
+        sharing: How they share devices; None: each draws its part, and all are slowed alike.
         context_bytes: What each process takes of a device's memory for itself.
         tick_ns: How often readings are taken.
         idle_ticks: After so many without anything going on the policy waits for what will never be.
@@ -100,6 +101,7 @@ class SimulatedWorld:
         *,
         fates: Mapping[str, Fate] | None = None,
         together: Together | None = None,
+        sharing: DeviceModel | None = None,
         context_bytes: int = CONTEXT_BYTES,
         tick_ns: int = NS_PER_S,
         idle_ticks: int = 20_000,
@@ -117,7 +119,9 @@ class SimulatedWorld:
             )
         self._together = together
         cores = EqualShare(capacity=MILLI * machine.usable_cores)
-        self._devices = SimulatedDevices(machine.devices, context_bytes=context_bytes)
+        self._devices = SimulatedDevices(
+            machine.devices, context_bytes=context_bytes, model=sharing
+        )
         self._simulator = Simulator(pools=[Pool("cores", cores), *self._devices.pools])
         self._attempts: dict[int, SimulatedAttempt] = {}
         self._by_task: dict[str, SimulatedAttempt] = {}
@@ -269,6 +273,7 @@ class SimulatedWorld:
         state = self.view.states[index]
         assert state.share is not None
         fate = self._fates.get(state.job.name, Fate())
+        stretch, demands = self._devices.usage(state.share, self._workloads[index])
         attempt = SimulatedAttempt(
             index,
             state.attempt,
@@ -276,7 +281,8 @@ class SimulatedWorld:
             fate,
             state.share,
             self.view.machine,
-            device_demands=self._devices.demands(state.share, self._workloads[index]),
+            stretch=stretch,
+            device_demands=demands,
         )
         self._attempts[index] = attempt
         self._events.append(Started(self.now_ns, index, state.attempt))

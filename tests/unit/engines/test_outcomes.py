@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.units import GIB, MIB
+from headway.core.words import NO_DEVICE
 from headway.engines.local.attempts import CgroupMemory, ExitRecord, SpawnError
 from headway.engines.local.last_words import read_last_words
 from headway.engines.local.outcomes import Evidence, Victim, classify, lost_outcome
@@ -286,6 +287,26 @@ def test_is_out_of_memory(case):
     outcome = classify(given_evidence)
     assert outcome.status == "oom"
     assert cause in outcome.cause
+
+
+def test_a_full_device_is_told_by_its_index():
+    first = classify(evidence(Record(exit_code=1), TRACEBACK + CUDA, devices=(3,)))
+    assert (first.status, first.device) == ("oom", 3)
+    assert "device 3 had 1.02 GiB of 79.10 GiB free" in first.cause
+    unknown = classify(evidence(Record(exit_code=1), TRACEBACK + CUDA))
+    assert (unknown.status, unknown.device) == ("oom", NO_DEVICE)
+
+
+def test_who_filled_a_device_alone_is_told_what_needs_less():
+    alone = classify(evidence(Record(exit_code=1), TRACEBACK + CUDA, devices=(0,)))
+    assert not alone.retry_helps
+    assert "smaller batch" in alone.cause
+    shared = evidence(Record(exit_code=1), TRACEBACK + SHARED_CUDA, devices=(0,))
+    assert classify(shared).retry_helps
+    assert "process 4711 held 21.00 GiB" in classify(shared).cause
+    # In a driver's message its own process may be named like any other.
+    own = replace(shared, tree_pids=frozenset({4711}))
+    assert not classify(own).retry_helps
 
 
 OTHERWISE = {

@@ -9,7 +9,7 @@ from headway.core.machine import Machine
 from headway.core.units import GIB, MIB
 from headway.probes.machine import measure_machine
 from headway.system.procfs import CLOCK_TICKS, PAGE_BYTES
-from headway.testing.nvml import FakeGpu, FakeMig, FakeNvml
+from headway.testing.nvml import FakeGpu, FakeMig, FakeNvml, fake_gpu
 
 NO_DRIVER = FakeNvml(init_error=12)
 ME, CHILD, ALICE, IDLE = 100, 101, 200, 201
@@ -162,6 +162,7 @@ def test_each_way_of_sharing_is_usable_or_says_why_not(recorded):
         "shared",
         "partitioned by cgroup",
         "partitioned by affinity and watching",
+        "time-slices",
         "mps",
         "mig",
     ]
@@ -197,13 +198,33 @@ def test_gpu_ways_are_refused_in_words_where_there_is_a_gpu(recorded):
     part = FakeMig("H100 MIG 1g.10gb", "MIG-a", 10 * GIB)
     nvml = FakeNvml([FakeGpu("H100", "GPU-a", 80 * GIB, migs=(part,))])
     whole = FakeNvml([FakeGpu("H100", "GPU-a", 80 * GIB)])
-    assert "not in this version" in ways(recorded.measure(nvml=whole))["mps"].reason
+    nothing = {"PATH": "/nowhere"}
+    found = ways(recorded.measure(nvml=whole, environment=nothing))
+    assert found["time-slices"].usable
+    assert found["mps"].reason == "nvidia-cuda-mps-control is not on the path"
     assert ways(recorded.measure(nvml=nvml))["mig"].reason == (
         "dividing a GPU is not in this version; MIG devices that are there are used"
     )
     hidden = recorded.measure(nvml=whole, environment={"CUDA_VISIBLE_DEVICES": ""})
     assert hidden.devices == ()
-    assert "not in this version" in ways(hidden)["mps"].reason
+    assert ways(hidden)["mps"].reason == "CUDA_VISIBLE_DEVICES leaves none to us"
+    assert not ways(hidden)["time-slices"].usable
+
+
+def test_mps_is_usable_where_a_daemon_of_our_own_can_serve(recorded, tmp_path):
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    environment = {"PATH": str(tmp_path), "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path / "pipe")}
+
+    def mps_with(*gpus):
+        return ways(recorded.measure(nvml=FakeNvml(gpus), environment=environment))["mps"]
+
+    assert mps_with(fake_gpu("v100-16gb", "GPU-a")).usable
+    assert not mps_with(fake_gpu("p100-16gb", "GPU-a")).usable
+    assert "is older than Volta" in mps_with(fake_gpu("p100-16gb", "GPU-a")).reason
+    divided = FakeGpu("H100", "GPU-a", 80 * GIB, migs=(FakeMig("H100 MIG", "MIG-a", 10 * GIB),))
+    assert "MIG devices want a daemon each" in mps_with(divided).reason
 
 
 def test_a_machine_is_a_file_and_comes_back(recorded):

@@ -208,6 +208,8 @@ def test_a_file_of_schema_1_keeps_its_attempts_and_can_hold_pairs(folder):
     with sqlite3.connect(folder / database.FILE) as connection:
         connection.execute("DROP TABLE pairs")
         connection.execute("CREATE TABLE pairs (first, second, ratio, measured_ns)")
+        for column in ("device_bytes", "device_busy", "device_part"):
+            connection.execute(f"ALTER TABLE attempts DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
     for _ in range(2):

@@ -134,7 +134,7 @@ def test_memory_in_use_by_others_stays_in_use():
 def test_a_workload_that_says_nothing_of_devices_holds_nothing():
     quiet = Workload.opaque("a", work_ns=1)
     devices = SimulatedDevices([fake_device(0)], context_bytes=GIB)
-    assert devices.demands(SHARED, quiet) == ()
+    assert devices.usage(SHARED, quiet) == (1.0, ())
     assert devices.hold(0, SHARED, quiet, stepping=True) is None
 
 

@@ -126,7 +126,7 @@ class Recorder(object):
         self.words = words
 
     def read_device(self, now_ns):
-        """Write down torch's device memory, summed over devices, where this process uses any."""
+        """Write down the device memory that torch holds, summed over devices, where it uses any."""
         self.device_due_ns = now_ns + _DEVICE_EVERY_NS
         try:
             cuda = sys.modules["torch"].cuda
@@ -134,8 +134,8 @@ class Recorder(object):
                 return
             devices = range(cuda.device_count())
             words = self.words
-            words[_DEVICE_BYTES] = sum([cuda.memory_allocated(d) for d in devices])
-            peak_bytes = sum([cuda.max_memory_allocated(d) for d in devices])
+            words[_DEVICE_BYTES] = sum([cuda.memory_reserved(d) for d in devices])
+            peak_bytes = sum([cuda.max_memory_reserved(d) for d in devices])
             words[_DEVICE_PEAK_BYTES] = max(words[_DEVICE_PEAK_BYTES], peak_bytes)
             words[_DEVICE_NS] = now_ns
         except Exception:

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -25,10 +26,13 @@ class Attempt:
 
     `pidfd` is the keeper's, readable once the whole tree has ended; -1 before the zygote answered.
     Where the keeper alone was killed the command is an orphan: keeper and pidfd are then the
-    command's own. `adopted` says that an earlier life of the run started it.
-    `siblings`, `victims_before` (how many kills the kernel's log had told of at its start) and
-    `tree_pids` serve the question whose process the kernel killed for memory.
-    `asks` is true while a stop still has to send its SIGTERM.
+    command's own. `adopted` says that an earlier life of the run started it. `siblings`,
+    `victims_before` (how many kills the kernel's log had told of at its start) and `tree_pids`
+    serve the question whose process the kernel killed for memory. `asks` is true while a stop still
+    has to send its SIGTERM. `mps` says that it is to be a client of MPS, until that was seen,
+    `faults_before` how many errors of GPUs its daemon had told of when it was started;
+    `release` is when its processes are off their MPS server, which a stop waits for until
+    `release_until_ns`; `served` whether any of them is a client.
     """
 
     index: int
@@ -41,6 +45,11 @@ class Attempt:
     stop_reason: str = ""
     kill_at_ns: int | None = None
     asks: bool = False
+    mps: bool = False
+    faults_before: int = 0
+    release: Future[str] | None = None
+    release_until_ns: int = 0
+    served: Future[bool | None] | None = None
     siblings: int = 0
     victims_before: int = 0
     tree_pids: set[int] = field(default_factory=set)
@@ -103,6 +112,7 @@ def outcome_of_attempt(
         cap_bytes=share.cap_bytes if share is not None else None,
         free_bytes=around.free_bytes,
         host_bytes=around.host_bytes,
+        devices=share.devices if share is not None else (),
     )
     outcome = classify(evidence)
     # Sampled figures leave out shared library pages, which belong to nobody alone; the kernel's
@@ -138,6 +148,7 @@ class _Steps:
             steps=seen.steps,
             step_ns=seen.median_step_ns,
             mean_step_ns=seen.mean_step_ns,
+            device_peak_bytes=seen.device_peak_bytes,
             first_step_ns=None if offset_ns is None else seen.first_ns + offset_ns,
         )
 

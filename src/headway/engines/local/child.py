@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from headway.core.environment import THREAD_VARIABLES
 from headway.core.job import Job
@@ -20,11 +21,13 @@ def environment_changes(
     environment: Mapping[str, str],
     recorder: Path | None,
     steps_folder: Path,
+    mps: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """Variables to set for one attempt on top of the caller's.
 
     A thread count that the user set (in the job file, the command or the caller's environment) is
-    never overridden, except that `threads=` of the job file beats the caller's environment.
+    never overridden, except that `threads=` of the job file beats the caller's environment. `mps`
+    has the variables that make it a client of the run's MPS daemon.
     """
     own = dict(job.env)
     changes: dict[str, str] = {}
@@ -37,6 +40,7 @@ def environment_changes(
         changes["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
     elif job.gpus == 0:
         changes["CUDA_VISIBLE_DEVICES"] = ""
+    changes.update(mps)
     changes.update(own)
     if recorder is not None:
         inherited = own.get("PYTHONPATH", environment.get("PYTHONPATH"))
@@ -56,6 +60,7 @@ def start_request(
     recorder: Path | None,
     inherited_memory: Path | None,
     fault: str | None,
+    mps: Mapping[str, str],
 ) -> StartRequest:
     """What the zygote is asked for: the command as the user wrote it, given to /bin/sh."""
     group = attempt.cgroup
@@ -71,6 +76,7 @@ def start_request(
             environment=environment,
             recorder=recorder,
             steps_folder=attempt.folder.steps,
+            mps=mps,
         ),
         cpus=share.cores,
         cgroup_procs=[Path(path) for path in group.procs_files()] if group is not None else [],

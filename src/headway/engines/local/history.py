@@ -20,7 +20,7 @@ class History:
 
     `boots` has the boot each running attempt was started in, `groups` its control groups, `stops`
     how those were to be stopped that had not ended yet, `events` what was worth telling, `places`
-    the control groups that any life made for the run.
+    the control groups that any life made for the run. `mps` is what is kept of its MPS daemon.
     """
 
     view: View
@@ -32,6 +32,7 @@ class History:
     stops: dict[int, tuple[StopHow, str]] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
     lives: int = 0
+    mps: dict[str, Any] | None = None
     events: list[tuple[int, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -44,6 +45,8 @@ class History:
                 self.notes.extend(note.get("notes", ()))
             case "memory":
                 self.memory = note["memory"]
+            case "mps":
+                self.mps = note["daemon"]
             case "note":
                 self.notes.append(note["text"])
             case "replan":

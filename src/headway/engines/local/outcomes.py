@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 from headway.core.text import plain, shorten
 from headway.core.units import GIB, show_bytes
-from headway.core.words import Outcome, Status, StopHow
+from headway.core.words import NO_DEVICE, Outcome, Status, StopHow
 from headway.engines.local.attempts import CgroupMemory, ExitRecord
 from headway.engines.local.last_words import AllocatorText, LastWords, read_last_words
 from headway.engines.local.refusals import refused_by_kernel, refused_by_shell
@@ -42,6 +42,12 @@ _DEVICE_FREE = re.compile(
     r"GPU (\d+) has a total capacity of ([\d.]+ \w+) of which ([\d.]+ \w+) is free"
 )
 _DEVICE_USER = re.compile(r"Process (\d+) has ([\d.]+ \w+) memory in use")
+
+
+_NEEDS_LESS = (
+    "What needs less: a smaller batch in more steps (gradient accumulation), bf16 instead of "
+    "fp32, activation checkpointing"
+)
 
 
 class Victim(NamedTuple):
@@ -77,6 +83,7 @@ class Evidence:
         cap_bytes: The cap Headway gave it, or None.
         free_bytes: Free memory of the host when it ended, or None.
         host_bytes: Memory of the host, or None.
+        devices: The GPUs it was given, by index, in the order in which it sees them.
     """
 
     record: ExitRecord
@@ -92,6 +99,7 @@ class Evidence:
     cap_bytes: int | None = None
     free_bytes: int | None = None
     host_bytes: int | None = None
+    devices: Sequence[int] = ()
 
 
 def classify(evidence: Evidence) -> Outcome:
@@ -316,7 +324,7 @@ def _refused_memory(evidence: Evidence, allocator: AllocatorText, bare: Outcome)
     """An allocator said no, and the job ended by it."""
     bare = replace(bare, status="oom")
     if allocator.memory == "device":
-        return _device_full(allocator.text, bare)
+        return _device_full(allocator.text, evidence, bare)
     quoted = shorten(allocator.text, MOST_QUOTED)
     cause = f"{_ended(evidence.record)}: memory ran out: {quoted}"
     limit_bytes = evidence.record.address_space_limit_bytes
@@ -330,16 +338,31 @@ def _refused_memory(evidence: Evidence, allocator: AllocatorText, bare: Outcome)
     return replace(bare, cause=cause)
 
 
-def _device_full(text: str, bare: Outcome) -> Outcome:
+def _device_full(text: str, evidence: Evidence, bare: Outcome) -> Outcome:
     """A GPU's memory ran out; trying again helps only where somebody else held a part of it."""
-    users = _DEVICE_USER.findall(text)
+    # A process that is told its own pid by another name (in a container) is not known for its own.
+    users = [(pid, held) for pid, held in _DEVICE_USER.findall(text) if not _own(pid, evidence)]
     asked, free = _ASKED_OF_DEVICE.search(text), _DEVICE_FREE.search(text)
+    device = _device_of(free[1], evidence) if free else NO_DEVICE
     parts = [f"tried to allocate {asked[1]}"] if asked else [shorten(text, MOST_QUOTED)]
     if free:
-        parts.append(f"device {free[1]} had {free[3]} of {free[2]} free")
+        number = free[1] if device == NO_DEVICE else device
+        parts.append(f"device {number} had {free[3]} of {free[2]} free")
     parts += [f"process {pid} held {held}" for pid, held in users[:3]]
     cause = f"GPU memory ran out: {', '.join(parts)}"
-    return replace(bare, cause=cause, retry_helps=bool(users))
+    if not users:
+        cause += f". {_NEEDS_LESS}"
+    return replace(bare, cause=cause, retry_helps=bool(users), device=device)
+
+
+def _own(pid: str, evidence: Evidence) -> bool:
+    return int(pid) in evidence.tree_pids
+
+
+def _device_of(ordinal: str, evidence: Evidence) -> int:
+    """The index of a device that a job counts from 0 among those that it sees, where known."""
+    place = int(ordinal)
+    return evidence.devices[place] if place < len(evidence.devices) else NO_DEVICE
 
 
 def _failure(evidence: Evidence, words: LastWords, doubt: str) -> str:

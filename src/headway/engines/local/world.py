@@ -22,6 +22,7 @@ from headway.core.holdings import Process
 from headway.core.job import Job
 from headway.core.machine import Device, Machine
 from headway.core.plan import Placement, Plan
+from headway.core.readings import DeviceUse
 from headway.core.run import Run
 from headway.core.view import View
 from headway.core.words import (
@@ -56,16 +57,25 @@ from headway.engines.local.attempt import (
 from headway.engines.local.attempts import AttemptFolder, AttemptState, keeper_alive, open_keeper
 from headway.engines.local.child import start_request
 from headway.engines.local.control import Lock, Requests
+from headway.engines.local.device_use import UseOfDevices
 from headway.engines.local.faults import Faults
 from headway.engines.local.groups import Groups
 from headway.engines.local.guard import Guard
 from headway.engines.local.history import history
 from headway.engines.local.journal import Journal
+from headway.engines.local.mps_run import MpsRun
 from headway.engines.local.outcomes import ENDED_BY_US
 from headway.engines.local.records import Records
 from headway.engines.local.sampler import Sampler
 from headway.engines.local.sharing import Sharing
-from headway.engines.local.stopping import begin_stop, confine, go_on_stopping, send
+from headway.engines.local.stopping import (
+    begin_stop,
+    confine,
+    go_on_stopping,
+    hold_back,
+    pids_of,
+    send,
+)
 from headway.engines.local.zygote import StartRequest, Zygote, ZygoteDied
 from headway.system.procfs import boot_id, open_pidfd
 
@@ -120,6 +130,9 @@ class LocalWorld:
         self._zygote: Zygote | None = None
         self._look_at_devices: Callable[[], Iterable[Device]] | None = None
         self._next_devices_ns = 0
+        self._use = UseOfDevices()
+        self._read_use: Callable[[], Mapping[int, DeviceUse]] | None = None
+        self._mps: MpsRun | None = None
 
     # --- context ---------------------------------------------------------------------------------
 
@@ -160,6 +173,15 @@ class LocalWorld:
             self.history.began_ns = self._now()
         life = {"boot": self._boot, "groups": self._groups.folders, "supervisor": os.getpid()}
         self.journal.note(self._now(), {"k": "open", **life, "notes": notes})
+        if self._plan.division.way == "mps":
+            self._mps = MpsRun(
+                self.run.path,
+                self.machine,
+                self.view,
+                environment=self._environment,
+                kept=self.history.mps,
+            )
+            self._keep_mps()
         for index in list(self.view.running):
             self._adopt(index)
         self._sharing.refresh()
@@ -168,8 +190,17 @@ class LocalWorld:
         self._events.append(Tick(self._now()))
         self._forget_lost_followers()
 
+    def _keep_mps(self) -> None:
+        """Journal which MPS daemon is the run's, where it is another one than before."""
+        kept = self._mps.host.kept if self._mps is not None else None
+        if kept != self.history.mps:
+            self.history.mps = kept
+            self.journal.note(self._now(), {"k": "mps", "daemon": kept})
+
     def close(self) -> None:
         """Release everything but what still runs under its keepers."""
+        if self._mps is not None:
+            self._mps.host.close(keep=bool(self._attempts))
         if hasattr(self, "journal"):
             with contextlib.suppress(OSError):
                 self.journal.commit()
@@ -317,6 +348,10 @@ class LocalWorld:
         """How to read the machine's devices again: others come to them and leave them."""
         self._look_at_devices = look
 
+    def watch_use_with(self, read: Callable[[], Mapping[int, DeviceUse]]) -> None:
+        """How to read what the machine's devices do, by their indexes."""
+        self._read_use = read
+
     def only(self, indices: Collection[int]) -> None:
         """Start nothing, and let `next` end as soon as these jobs are settled."""
         self.view.draining = True
@@ -416,11 +451,17 @@ class LocalWorld:
         self._next_tick_ns = t + TICK_NS
         for index, phase in self._sampler.take(self._attempts.values(), t):
             self._events.append(Phase(t, index, "steps" if phase == "steps" else "steady"))
+        if self._read_use is not None and self._attempts:
+            self._use.take(self.view, self._read_use())
         if self._attempts:
             self._records.sample(t)
             self.journal.commit()
         self._groups.sweep()
         self._watch_devices(t)
+        if self._mps is not None:
+            for words in self._mps.look(t, self._attempts.values()):
+                self._note(words)
+            self._keep_mps()
         self._sharing.refresh()
         while self._sharing.notes:
             self._note(self._sharing.notes.popleft())
@@ -428,6 +469,8 @@ class LocalWorld:
 
     def _watch_devices(self, t: int) -> None:
         if self._look_at_devices is None or t < self._next_devices_ns:
+            return
+        if self._mps is not None and self._mps.faulty:
             return
         if any(self.view.states[index].placement.devices for index in self.view.waiting):
             self._next_devices_ns = t + DEVICES_NS
@@ -488,6 +531,7 @@ class LocalWorld:
             cores=share.cores,
         )
         self._attempts[index] = attempt
+        mps = self._mps.variables(attempt, state) if self._mps is not None else {}
         request = start_request(
             attempt,
             state.job,
@@ -497,6 +541,7 @@ class LocalWorld:
             recorder=self._recorder,
             inherited_memory=self._groups.inherited_memory,
             fault=self._faults.for_keeper(),
+            mps=mps,
         )
         self._submit(request)
         self._faults.strike("after-spawn")
@@ -626,6 +671,9 @@ class LocalWorld:
         outcome = outcome_of_attempt(
             attempt, state, self.run, self._guard, clock_offset_ns=self._offset_ns
         )
+        outcome = self._use.told(attempt.index, outcome)
+        if self._mps is not None:
+            outcome = self._mps.told(attempt, outcome)
         self._leave(attempt, outcome)
 
     def _watch_orphan(self, attempt: Attempt) -> bool:
@@ -665,7 +713,10 @@ class LocalWorld:
 
     def _stop(self, job: int, how: StopHow, reason: str) -> None:
         if job in self._attempts:
-            begin_stop(self._attempts[job], how, reason, now_ns=self._now())
+            attempt = self._attempts[job]
+            if self._mps is not None:
+                hold_back(attempt, self._mps.host.release(pids_of(attempt)), now_ns=self._now())
+            begin_stop(attempt, how, reason, now_ns=self._now())
         else:  # decided in this very turn: nobody was asked to start it yet
             self._to_start.remove(job)
             outcome = Outcome(ENDED_BY_US[how], cause=reason, stopped=how)

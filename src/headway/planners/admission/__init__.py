@@ -358,6 +358,7 @@ class Admission:
             cap_bytes=max(declared or 0, reserved) if state.placement.cap_memory else None,
             devices=grant.devices,
             device_bytes=grant.bytes,
+            device_part=grant.part,
             alone=state.placement.alone,
         )
         room.take(share, width, held)

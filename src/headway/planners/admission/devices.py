@@ -14,11 +14,12 @@ class Grant(NamedTuple):
     """What one job is given of devices.
 
     `bytes` is the memory that it is counted with on each of them, beside others; None: they are its
-    alone.
+    alone. `part` is the most of each one's multiprocessors that it may use; None: no limit.
     """
 
     devices: tuple[int, ...] = ()
     bytes: int | None = None
+    part: float | None = None
 
 
 class DeviceRule(Protocol):

@@ -41,7 +41,9 @@ class PastAttempt(Noun):
     None where no step was seen. `cores_used` is its average over all its time. `alone_part` is the
     part of its time without a neighbour of the same run, `foreign_part` the part in which others
     had no core left for it. `stretch`: it took so many times as long as it would have alone as
-    placed (None: not known).
+    placed (None: not known). `device_bytes`, `device_busy` and `device_part` are what it held of
+    its only device, how much of the time a kernel ran there and how much of the device was in use;
+    the last two of a job that had it to itself.
     """
 
     key: Digest
@@ -63,6 +65,9 @@ class PastAttempt(Noun):
     alone_part: Part = 1.0
     foreign_part: Part = 0.0
     stretch: Annotated[float, Field(ge=0.1, le=1e4)] | None = None
+    device_bytes: Count | None = None
+    device_busy: Part | None = None
+    device_part: Part | None = None
 
     @property
     def tells_pace(self) -> bool:
@@ -256,6 +261,9 @@ class Learner:
                 alone_part=1 - self._part(seen, t_ns, self._ended, self._neighbours(t_ns)),
                 foreign_part=self._part(seen, t_ns, self._foreign),
                 stretch=None if stretch_of is None else stretch_of(state.index),
+                device_bytes=outcome.device_peak_bytes if len(share.devices) == 1 else None,
+                device_busy=outcome.device_busy,
+                device_part=outcome.device_part,
             )
         except ValidationError:
             return None  # steps come from a file that the job itself could write nonsense into

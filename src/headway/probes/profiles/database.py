@@ -22,7 +22,7 @@ from headway.probes.profiles.attempts import PastAttempt
 FILE = "profiles.sqlite"
 DAMAGED = "profiles.damaged.sqlite"
 JOURNAL = f"{FILE}-journal"
-SCHEMA = 2
+SCHEMA = 3
 APPLICATION = 0x48647779  # "Hdwy"
 
 KEPT_OF_A_JOB = 50
@@ -33,7 +33,6 @@ _PAIRS = (
     "CREATE TABLE pairs (first, second, machine, ratio, measured_ns)",
     "CREATE INDEX pairs_of_two ON pairs (first, second, machine, measured_ns)",
     "CREATE INDEX pairs_by_age ON pairs (measured_ns)",
-    f"PRAGMA user_version = {SCHEMA}",
 )
 _TABLES = (
     f"CREATE TABLE attempts ({', '.join(_COLUMNS)})",
@@ -42,9 +41,18 @@ _TABLES = (
     "CREATE INDEX attempts_by_age ON attempts (ended_ns)",
     f"PRAGMA application_id = {APPLICATION}",
     *_PAIRS,
+    f"PRAGMA user_version = {SCHEMA}",
 )
-# Schema 1 had pairs of jobs, whatever the machine, and nothing ever wrote one.
-_FROM_1 = ("DROP TABLE pairs", *_PAIRS)
+_UPGRADES = {
+    # There were pairs of jobs, whatever the machine, and nothing ever wrote one.
+    1: ("DROP TABLE pairs", *_PAIRS, "PRAGMA user_version = 2"),
+    2: (
+        "ALTER TABLE attempts ADD COLUMN device_bytes",
+        "ALTER TABLE attempts ADD COLUMN device_busy",
+        "ALTER TABLE attempts ADD COLUMN device_part",
+        "PRAGMA user_version = 3",
+    ),
+}
 _AT_ONCE = 500  # sqlite takes 999 values in one statement, or more
 
 
@@ -164,11 +172,12 @@ class Database:
                 if self._marks() == (0, 0) and self._empty():
                     for statement in _TABLES:
                         self._connection.execute(statement)
-        if self._marks() == (APPLICATION, 1):
-            with self._writing():
-                if self._marks() == (APPLICATION, 1):
-                    for statement in _FROM_1:
-                        self._connection.execute(statement)
+        for schema, statements in _UPGRADES.items():
+            if self._marks() == (APPLICATION, schema):
+                with self._writing():
+                    if self._marks() == (APPLICATION, schema):
+                        for statement in statements:
+                            self._connection.execute(statement)
         application, schema = self._marks()
         if application != APPLICATION or schema < 1:
             raise NotUsable("is not a profile store; move it away to let a new one be made")

@@ -142,6 +142,36 @@ class Evidence:
             update={"high": max(peak.high, float(highest)), "coverage": MEMORY_QUANTILE}
         )
 
+    @cached_property
+    def device_bytes(self) -> Estimate | None:
+        """Bytes held of its only device at most, context not counted; like `peak`."""
+        ended = [row for row in self.rows if row.status == "ok"]
+        return self._estimate(
+            ended,
+            lambda row: row.device_bytes,
+            "bytes",
+            MEMORY,
+            quantile=MEMORY_QUANTILE,
+            robust=False,
+        )
+
+    @cached_property
+    def device_busy(self) -> Estimate | None:
+        """Part of the time in which a kernel of it runs on a whole device of its own."""
+        return self._part(lambda row: row.device_busy)
+
+    @cached_property
+    def device_part(self) -> Estimate | None:
+        """Part of a whole device of its own that it keeps busy."""
+        return self._part(lambda row: row.device_part)
+
+    def _part(self, figure: Figure) -> Estimate | None:
+        part = self._estimate(self.timed, figure, "ratio", TIME)
+        if part is None:
+            return None
+        bounds = {name: min(1.0, getattr(part, name)) for name in ("low", "value", "high")}
+        return part.model_copy(update=bounds)
+
     def _pace(self, threads: int, rows: Sequence[PastAttempt]) -> Pace:
         """How it goes with so many threads: by undisturbed attempts, where there are any.
 

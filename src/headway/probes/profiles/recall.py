@@ -108,6 +108,9 @@ def _workload(subject: Subject, evidence: Sequence[Evidence], near: Evidence | N
         steps=near.steps,
         paces=near.paces,
         own_threads=subject.threads,
+        device_bytes=_first(evidence, lambda found: found.device_bytes),
+        device_busy=_first(evidence, lambda found: found.device_busy),
+        device_part=_first(evidence, lambda found: found.device_part),
         remark=near.source,
     )
     pace = measured.pace(subject.threads)
