@@ -80,8 +80,8 @@ def check_mode(mode: str) -> Mode:
             return known
     if mode in LATER_MODES:
         raise NotYet(
-            f'mode "{mode}" is not in this version; use one of: {AUTO} {" ".join(MODES)}. Sharing '
-            "a GPU comes next."
+            f'mode "{mode}" is not in this version; use one of: {AUTO} {" ".join(MODES)}. With '
+            f"{AUTO} GPUs are shared where that is predicted to end the list sooner."
         )
     raise UsageError(f'unknown mode "{mode}"; known modes: {AUTO} {" ".join(MODES)}')
 
@@ -93,6 +93,7 @@ def _plan_for(
     mode: str,
     keep_threads: bool,
     plan: str | Path | None,
+    allow_mig: bool,
 ) -> "tuple[Plan, Expected | None]":
     """The plan that was given, or of the mode asked for, or the one chosen, and what it promises.
 
@@ -102,7 +103,7 @@ def _plan_for(
     from headway.planning import expected_of, plan_of
     from headway.probes.profiles import ProfileStore
 
-    given = None if plan is None else read_plan(Path(plan), jobs)
+    given = None if plan is None else read_plan(Path(plan), jobs, allow_mig=allow_mig)
     chooses = given is None and mode == AUTO
     made = given or fixed_plan(
         jobs,
@@ -119,19 +120,19 @@ def _plan_for(
             machine,
             store=store,
             keep_threads=keep_threads,
-            ways=_gpu_ways(machine),
+            ways=_gpu_ways(machine, allow_mig=allow_mig),
             environment=os.environ,
         )
         return planned.plan, planned.expected
     return made, None
 
 
-def _gpu_ways(machine: Machine) -> list[Way]:
+def _gpu_ways(machine: Machine, *, allow_mig: bool) -> list[Way]:
     """How jobs can share GPUs here: those of the machine's ways that are about GPUs and usable."""
     from headway.planning import WHOLE_GPUS
 
     usable = {way.name for way in machine.ways if way.usable}
-    shared: Sequence[Way] = ("time-slices", "mps")
+    shared: Sequence[Way] = ("time-slices", "mps", *(("mig",) if allow_mig else ()))
     return [*WHOLE_GPUS, *(way for way in shared if way in usable)]
 
 
@@ -147,13 +148,12 @@ def _refuse_named_devices(jobs: Sequence[Job]) -> None:
             )
 
 
-def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
+def read_plan(path: Path, jobs: Sequence[Job], *, allow_mig: bool = False) -> Plan:
     """The plan in a file, for these jobs.
 
     Raises:
         BadFile: It cannot be read, or is no plan.
-        UsageError: It is for other jobs.
-        NotYet: It divides GPUs by MIG.
+        UsageError: It is for other jobs, or divides GPUs and that was not allowed.
     """
     try:
         text = path.read_bytes()
@@ -165,10 +165,9 @@ def read_plan(path: Path, jobs: Sequence[Job]) -> Plan:
         raise UsageError(
             f"{path} is a plan for other jobs: {why_not}. Make one for these: headway plan"
         )
-    if found.division.way == "mig":
-        raise NotYet(
-            f"{path}: GPUs that are divided by MIG can be planned with, but this version does not "
-            "divide them; divide them by hand, and their parts are used"
+    if found.division.way == "mig" and not allow_mig:
+        raise UsageError(
+            f"{path} divides GPUs by MIG; nothing is reconfigured without --allow-mig-reconfigure"
         )
     return found
 
@@ -178,6 +177,7 @@ def plan(
     *,
     on: str | None = None,
     keep_threads: bool = False,
+    allow_mig: bool = False,
 ) -> "Planned":
     """Choose how to run a list by predicted makespan. Starts nothing, writes nothing.
 
@@ -185,6 +185,7 @@ def plan(
         jobs: A job file, or a list of shell commands or `Job`s.
         on: A machine that is not here: a device of the catalogue (a100-40gb) or a machine.json.
         keep_threads: Leave every job's thread count as the environment has it.
+        allow_mig: GPUs of this machine may be divided by MIG for the list.
 
     Raises:
         BadJobFile: The job file is not right.
@@ -203,7 +204,7 @@ def plan(
             machine,
             store=store,
             keep_threads=keep_threads,
-            ways=EVERY_WAY if on is not None else _gpu_ways(machine),
+            ways=EVERY_WAY if on is not None else _gpu_ways(machine, allow_mig=allow_mig),
             environment=os.environ,
         )
         return replace(planned, notes=(*listed.notes, *store.notes))
@@ -217,6 +218,7 @@ def prepare(
     keep_threads: bool = False,
     plan: str | Path | None = None,
     filter: Sequence[str] = (),
+    allow_mig: bool = False,
 ) -> RunHandle:
     """Read the jobs, look at the machine, plan, and make the run folder. Starts nothing.
 
@@ -233,7 +235,9 @@ def prepare(
     chosen = kept(listed.jobs, [filter] if isinstance(filter, str) else filter)
     listed = listed.model_copy(update={"jobs": tuple(chosen)})
     machine = detect()
-    made, expected = _plan_for(chosen, machine, mode=mode, keep_threads=keep_threads, plan=plan)
+    made, expected = _plan_for(
+        chosen, machine, mode=mode, keep_threads=keep_threads, plan=plan, allow_mig=allow_mig
+    )
     path = Path(out) if out is not None else _new_path(listed.source)
     run_folder = Run.create(path, plan=made, machine=machine, jobs=listed)
     index.remember(run_folder.path)
@@ -251,6 +255,7 @@ def run(
     keep_threads: bool = False,
     plan: str | Path | None = None,
     filter: Sequence[str] = (),
+    allow_mig: bool = False,
     watch: Watch | None = None,
 ) -> RunHandle:
     """Run a list of training commands side by side, and return when all have ended.
@@ -262,12 +267,22 @@ def run(
         keep_threads: Leave every job's thread count as the environment has it.
         plan: A plan.json for these jobs, instead of a mode.
         filter: Patterns of the names of the jobs to run, as ``["lstm-*", "!*-big"]``.
+        allow_mig: GPUs may be divided by MIG for the run, where that is predicted to end it sooner;
+            they are made whole again afterwards.
         watch: Called after each event with the event and the queue's view.
 
     Raises:
         HeadwayError: See `headway.core.errors`.
     """
-    handle = prepare(jobs, mode=mode, out=out, keep_threads=keep_threads, plan=plan, filter=filter)
+    handle = prepare(
+        jobs,
+        mode=mode,
+        out=out,
+        keep_threads=keep_threads,
+        plan=plan,
+        filter=filter,
+        allow_mig=allow_mig,
+    )
     handle.supervise(watch=watch)
     return handle
 

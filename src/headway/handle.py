@@ -9,10 +9,10 @@ import difflib
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from headway.core import tables
 from headway.core.errors import BadFile, NoSpace, RunIsLive, UnknownName, UsageError
@@ -214,7 +214,11 @@ class RunHandle:
                 return result
         machine = self._machine_now()
         nvml = load_nvml() if machine.devices else None
-        with self._open_world(machine) as world, DeviceWatch(nvml, machine.devices) as devices:
+        with (
+            self._divided(machine, nvml) as (machine, give_back),
+            self._open_world(machine) as world,
+            DeviceWatch(nvml, machine.devices) as devices,
+        ):
             if again:
                 world.again(again)
                 # Whoever is killed from here on leaves a run that has not ended as that file says.
@@ -227,6 +231,7 @@ class RunHandle:
             if on_world is not None:
                 on_world(world)
             learnt, trouble = self._drive(world, machine, watch)
+            trouble = [*trouble, *give_back()]
             return self._write_result(
                 world, learnt=learnt, notes=[*self.folder.jobs.notes, *self.differences(), *trouble]
             )
@@ -335,6 +340,32 @@ class RunHandle:
     def _machine_now(self) -> Machine:
         """The machine as it is now: a resumed run may find fewer cores or less memory."""
         return machine_now() if self.begun else self.folder.machine
+
+    @contextlib.contextmanager
+    def _divided(
+        self, machine: Machine, nvml: Any | None
+    ) -> "Iterator[tuple[Machine, Callable[[], list[str]]]]":
+        """The machine with its GPUs divided as the plan says, and what makes them whole again.
+
+        Raises:
+            UsageError: A GPU cannot be divided so.
+        """
+        division = self.folder.plan.division
+        if not division.layouts:
+            yield machine, list
+            return
+        from headway.engines.mig import MigDivision
+        from headway.planners.gpu_sharing import divided, divisible
+
+        made = MigDivision(self.folder, nvml)
+        # Of a run that goes on the GPUs may be divided already: as it was planned they were whole.
+        whole = machine.model_copy(update={"devices": self.folder.machine.devices})
+        placed = made.divide(division.layouts)
+        try:
+            yield divided(whole, division, divisible(whole), placed=placed), made.undo
+        finally:
+            # What a job still uses stays; whoever goes on with the run finds it in its folder.
+            made.undo()
 
     def _policy(self) -> Policy:
         choice = self.folder.plan.policy

@@ -13,7 +13,7 @@ from headway.core import tables
 from headway.core.errors import DoesNotFit
 from headway.core.job import Job
 from headway.core.machine import Machine
-from headway.core.plan import Layout, Placement, Plan, Way
+from headway.core.plan import Placement, Plan, Way
 from headway.core.policy import Policy
 from headway.core.view import View
 from headway.core.workload import Workload
@@ -161,7 +161,7 @@ def gpu_plans(
     coefficients: PairCoefficients = NOTHING_LEARNT,
     ways: Collection[Way],
 ) -> list[Plan]:
-    """The ways of sharing GPUs; none where it is not known what the jobs do to one.
+    """The best plan of each way of sharing GPUs; none where it is not known what jobs do to one.
 
     Args:
         plain: With cores and threads for each job.
@@ -177,24 +177,25 @@ def gpu_plans(
         if _on_gpu(job)
     ):
         return []
-    plans = [plan for plan in sharing_plans(plain, workloads) if plan.division.way in ways]
-    how = divisible(machine) if "mig" in ways else {}
 
-    def ends(layouts: Sequence[Layout]) -> float:
-        plan = mig_plan(plain, workloads, layouts)
+    def ends(plan: Plan) -> float:
+        """When the list would end; infinity where a job would have no place, or no memory."""
         told = score(plan, jobs, workloads, machine, coefficients=coefficients, bounds=False)
-        whole = told.makespan.known and not told.lost and not _left_out(told)
-        return told.makespan.value if whole else inf
+        left_out = any(job.status == "infeasible" for job in told.jobs)
+        return inf if told.lost or left_out else told.makespan.value
 
-    layouts = best_layouts(machine, how, ends)
-    if layouts is not None and ends(layouts) < inf:
-        plans.append(mig_plan(plain, workloads, layouts))
-    return plans
-
-
-def _left_out(told: Forecast) -> bool:
-    """Whether a job could never be placed."""
-    return any(job.status == "infeasible" for job in told.jobs)
+    best: dict[Way, tuple[float, Plan]] = {}
+    for plan in sharing_plans(plain, workloads):
+        way, end_s = plan.division.way, ends(plan)
+        if way in ways and (way not in best or end_s < best[way][0]):
+            best[way] = end_s, plan
+    how = divisible(machine) if "mig" in ways else {}
+    layouts = best_layouts(machine, how, lambda tried: ends(mig_plan(plain, workloads, tried)))
+    if layouts is not None:
+        plan = mig_plan(plain, workloads, layouts)
+        best["mig"] = ends(plan), plan
+    # The plain way stays, also where somebody finds no place in it: the others are set beside it.
+    return [plan for way, (end_s, plan) in best.items() if end_s < inf or way in WHOLE_GPUS]
 
 
 def _on_gpu(job: Job) -> bool:

@@ -87,6 +87,12 @@ def _examples(*lines: str) -> str:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="More: tracebacks of bugs.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Less.")]
+AllowMig = Annotated[
+    bool,
+    typer.Option(
+        "--allow-mig-reconfigure", help="GPUs may be divided by MIG for the run, and back after it."
+    ),
+]
 # Described in each verb's own words: typer's list of arguments would name Python types.
 Words = Annotated[
     list[str] | None,
@@ -189,6 +195,7 @@ def plan(
     keep_threads: Annotated[
         bool, typer.Option("--keep-threads", help="Leave thread counts as they are.")
     ] = False,
+    allow_mig: AllowMig = False,
     json: Json = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -200,7 +207,7 @@ def plan(
     manner = _manner(context, json, verbose, quiet)
     from headway.cli import plans
 
-    return plans.plan(jobs, on, out, keep_threads, manner)
+    return plans.plan(jobs, on, out, keep_threads, manner, allow_mig=allow_mig)
 
 
 @app.command(
@@ -264,6 +271,7 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="With -- CMD: end it after this time (90, 10m, 1h30m)."),
     ] = None,
+    allow_mig: AllowMig = False,
     no_progress: Annotated[
         bool, typer.Option("--no-progress", help="Show the first and the last lines alone.")
     ] = False,
@@ -290,6 +298,7 @@ def run(
         plan=plan,
         filter=tuple(filter or ()),
         timeout=timeout,
+        allow_mig=allow_mig,
     )
     return starts.run(asked, manner)
 

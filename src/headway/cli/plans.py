@@ -30,14 +30,22 @@ _COLUMNS = (
 )
 
 
-def plan(jobs: str, on: str | None, out: str | None, keep_threads: bool, manner: Manner) -> int:
+def plan(
+    jobs: str,
+    on: str | None,
+    out: str | None,
+    keep_threads: bool,
+    manner: Manner,
+    *,
+    allow_mig: bool,
+) -> int:
     """Choose, show, and write the plan; gives the exit code.
 
     Raises:
         DoesNotFit: No job can run.
         UsageError: The plan cannot be written there.
     """
-    planned = front.plan(jobs, on=on, keep_threads=keep_threads)
+    planned = front.plan(jobs, on=on, keep_threads=keep_threads, allow_mig=allow_mig)
     path = Path(out or PLAN_FILE)
     _write(planned.plan, path)
     if manner.json:
@@ -94,7 +102,7 @@ def _lines(planned: Planned, screen: Screen) -> list[str]:
 def _row(one: Forecast, chosen: bool) -> list[str]:
     known = one.makespan.known
     return [
-        one.plan.mode,
+        one.plan.title,
         spoken_seconds(one.makespan.value) if known else "not known",
         f"({spoken_bounds(one.makespan)})" if known else "",
         show_bytes(one.peak_bytes.value) if one.peak_bytes.known else "-",
@@ -105,12 +113,12 @@ def _row(one: Forecast, chosen: bool) -> list[str]:
 
 def _verdict(planned: Planned) -> str:
     choice = planned.choice
-    words = [f"Chosen: {choice.chosen.plan.mode}. {choice.reason[:1].upper()}{choice.reason[1:]}."]
+    words = [f"Chosen: {choice.chosen.plan.title}. {choice.reason[:1].upper()}{choice.reason[1:]}."]
     runner_up, chosen = choice.runner_up, choice.chosen
     if runner_up is not None and choice.margin is not None and choice.margin > 0:
         apart = runner_up.makespan.low > chosen.makespan.high
         overlap = "the intervals do not overlap" if apart else "the intervals overlap"
-        words.append(f"Runner-up: {runner_up.plan.mode}, {choice.margin:.0%} longer; {overlap}.")
+        words.append(f"Runner-up: {runner_up.plan.title}, {choice.margin:.0%} longer; {overlap}.")
     return " ".join(words)
 
 
@@ -143,6 +151,7 @@ def _data(planned: Planned, path: Path) -> dict[str, Any]:
         "candidates": [
             {
                 "mode": one.plan.mode,
+                "way": one.plan.division.way,
                 "makespan": one.makespan.model_dump(mode="json") if one.makespan.known else None,
                 "peak_bytes": one.peak_bytes.model_dump(mode="json")
                 if one.peak_bytes.known

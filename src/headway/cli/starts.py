@@ -34,6 +34,7 @@ class Asked:
     plan: str | None = None
     filter: tuple[str, ...] = ()
     timeout: str | None = None
+    allow_mig: bool = False
 
     @property
     def new_run_only(self) -> list[str]:
@@ -44,6 +45,7 @@ class Asked:
             ("--keep-threads", self.keep_threads),
             ("--plan", self.plan),
             ("--filter", self.filter),
+            ("--allow-mig-reconfigure", self.allow_mig),
         )
         return [name for name, value in given if value]
 
@@ -94,6 +96,7 @@ def _new(asked: Asked) -> RunHandle:
         keep_threads=asked.keep_threads,
         plan=asked.plan,
         filter=asked.filter,
+        allow_mig=asked.allow_mig,
     )
 
 

@@ -92,6 +92,18 @@ class Plan(Noun):
     jobs_digest: str = ""
     reason: str = ""
 
+    @property
+    def title(self) -> str:
+        """What people call it: its mode, and how GPUs are shared where they are.
+
+        >>> policy = PolicyChoice(name="queue")
+        >>> plan = Plan(mode="partitioned", policy=policy, placements=())
+        >>> plan.title, plan.model_copy(update={"division": Division(way="mps")}).title
+        ('partitioned', 'partitioned, mps')
+        """
+        way = self.division.way
+        return self.mode if way == "exclusive" else f"{self.mode}, {way}"
+
     def why_not_for(self, jobs: Sequence[Job]) -> str:
         """Why this plan cannot be carried out with these jobs; "" where it can."""
         names = [placement.job for placement in self.placements]

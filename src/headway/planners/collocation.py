@@ -434,7 +434,7 @@ def choose(forecasts: Sequence[Forecast], *, busy_alone: float | None = None) ->
             chosen=serial,
             runner_up=best,
             margin=best.makespan.value / serial.makespan.value - 1,
-            reason=f"no gain from sharing: {best.plan.mode} is predicted to save {gain:.0%}, "
+            reason=f"no gain from sharing: {best.plan.title} is predicted to save {gain:.0%}, "
             f"which is inside the bounds{busy}",
         )
     if len(order) == 1:

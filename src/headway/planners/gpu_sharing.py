@@ -61,8 +61,21 @@ def _known(device: Device) -> catalogue.KnownDevice | None:
     return catalogue.like(device.name, device.memory_bytes or 0)
 
 
-def divided(machine: Machine, division: Division, how: Mapping[str, Divisible]) -> Machine:
+def divided(
+    machine: Machine,
+    division: Division,
+    how: Mapping[str, Divisible],
+    *,
+    placed: Mapping[tuple[str, int], str] | None = None,
+) -> Machine:
     """The machine with its GPUs divided as a plan says; its devices are numbered anew.
+
+    Args:
+        machine: With whole GPUs.
+        division: The layouts.
+        how: How its GPUs can be divided.
+        placed: The UUID of the MIG device at each start on each GPU, once they are made; without
+            it they have names that no driver knows.
 
     Raises:
         ValueError: A layout is of no GPU of this machine, or cannot be made.
@@ -83,12 +96,17 @@ def divided(machine: Machine, division: Division, how: Mapping[str, Divisible]) 
         if profiles is None:
             devices.append(device)
         else:
-            devices += _parts(device, how[device.uuid], profiles)
+            devices += _parts(device, how[device.uuid], profiles, placed or {})
     numbered = (one.model_copy(update={"index": n}) for n, one in enumerate(devices))
     return machine.model_copy(update={"devices": tuple(numbered)})
 
 
-def _parts(device: Device, how: Divisible, profiles: Sequence[str]) -> Iterator[Device]:
+def _parts(
+    device: Device,
+    how: Divisible,
+    profiles: Sequence[str],
+    uuids: Mapping[tuple[str, int], str],
+) -> Iterator[Device]:
     placed = how.table.layout(profiles)
     if isinstance(placed, Refusal):
         raise ValueError(f"{device.name}: {placed.reason}")
@@ -98,7 +116,7 @@ def _parts(device: Device, how: Divisible, profiles: Sequence[str]) -> Iterator[
         yield Device(
             index=device.index,
             name=f"{device.name} {profile.name}",
-            uuid=f"MIG-{device.uuid}/{placement.start}",
+            uuid=uuids.get((device.uuid, placement.start), f"MIG-{device.uuid}/{placement.start}"),
             memory_bytes=profile.memory_bytes,
             used_bytes=0,
             sms=profile.sms,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headway.core import catalogue
 from headway.core.holdings import Reservation
 from headway.core.machine import Device, ForeignUse, Host, Machine, SharingWay
 from headway.core.text import plain
@@ -21,11 +22,11 @@ from headway.system.cgroups import Cgroups
 from headway.system.cores import allowed_cores, quota_cores
 from headway.system.hierarchies import ROOT, Hierarchy, discover_hierarchies
 from headway.system.memory import MemoryGauge
+from headway.system.mig import rights
 from headway.system.mps_places import inherited_pipe_folder, resident_daemon
 from headway.system.mps_tool import CONTROL_NAME
 from headway.system.procfs import PROC, boot_id, read_or_none
 
-_NOT_YET = "not in this version; serial, naive, shared and partitioned are"
 _VOLTA = (7, 0)
 
 
@@ -153,6 +154,7 @@ def _ways(
     if inventory.any_gpu and not inventory.devices:
         no_gpu = f"{VARIABLE} leaves none to us"
     no_mps = _why_not_mps(inventory, environment, proc)
+    no_mig = _why_not_mig(inventory, proc)
     return (
         SharingWay(name="serial", usable=True, reason="one job after another"),
         SharingWay(name="naive", usable=True, reason="everything at once, nothing divided"),
@@ -169,7 +171,11 @@ def _ways(
             usable=not (no_gpu or no_mps),
             reason=no_gpu or no_mps or "several on a GPU, their kernels side by side",
         ),
-        SharingWay(name="mig", usable=False, reason=no_gpu or _mig(inventory)),
+        SharingWay(
+            name="mig",
+            usable=not (no_gpu or no_mig),
+            reason=no_gpu or no_mig or "GPUs divided, a job on each part; only where you allow it",
+        ),
     )
 
 
@@ -190,8 +196,11 @@ def _why_not_mps(inventory: Inventory, environment: Mapping[str, str], proc: Pat
     return ""
 
 
-def _mig(inventory: Inventory) -> str:
-    """MIG devices that are there are used; dividing a GPU is another matter."""
-    if any(device.uuid.startswith("MIG-") for device in inventory.devices):
-        return "dividing a GPU is not in this version; MIG devices that are there are used"
-    return _NOT_YET
+def _why_not_mig(inventory: Inventory, proc: Path) -> str:
+    """Why no GPU can be divided by us; "" where one can."""
+    if any(device.is_part for device in inventory.devices):
+        return "a GPU is divided already; its parts are used as they are"
+    known = (catalogue.like(one.name, one.memory_bytes or 0) for one in inventory.devices)
+    if not any(one is not None and one.mig is not None for one in known):
+        return "no GPU here is known to be divisible"
+    return rights(proc)

@@ -506,6 +506,7 @@ class Daemon:
         text = "Volta MPS: The following clients have a sticky error set:"
         log("server.log", "Server", text, server.pid)
         for connection, one in hit.items():
+            one.busy = False  # what it had in flight has failed
             log("server.log", "Server", str(one.pid), server.pid)
             self.tell(connection, "fault")
 

@@ -67,7 +67,8 @@ def test_a_plan_with_a_division_comes_back_from_its_file():
         Division(way="mps", layouts=plan.division.layouts)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
 def test_no_plan_goes_over_memory_or_gives_a_process_two_slices(seed):
     queue = gpu_queue(random.Random(seed))
     plain = queue.plan("partitioned")
@@ -146,10 +147,10 @@ def test_what_jobs_do_to_a_gpu_must_be_known():
 
 @pytest.mark.slow
 def test_no_way_of_sharing_ends_much_earlier_than_the_plan():
-    """100 random lists; the exhaustive search goes through all ways and combinations of layouts."""
+    """Through all ways and all combinations of layouts; bench/gpu_sharing.py does 100 lists."""
     worst = 0.0
     ways = set()
-    for seed in range(100):
+    for seed in range(8):
         queue = gpu_queue(random.Random(seed))
         plain = queue.plan("partitioned")
         tried = [*sharing_plans(plain, workloads_of(queue)), *every_division(queue, plain)]
@@ -159,4 +160,4 @@ def test_no_way_of_sharing_ends_much_earlier_than_the_plan():
         ways.add(plan.plan.division.way)
         worst = max(worst, plan.choice.chosen.makespan.value / best_s)
     assert worst <= 1.05
-    assert ways == {"exclusive", "time-slices", "mps", "mig"} or len(ways) >= 3
+    assert len(ways) >= 3

@@ -203,7 +203,7 @@ def test_gpu_ways_are_refused_in_words_where_there_is_a_gpu(recorded):
     assert found["time-slices"].usable
     assert found["mps"].reason == "nvidia-cuda-mps-control is not on the path"
     assert ways(recorded.measure(nvml=nvml))["mig"].reason == (
-        "dividing a GPU is not in this version; MIG devices that are there are used"
+        "a GPU is divided already; its parts are used as they are"
     )
     hidden = recorded.measure(nvml=whole, environment={"CUDA_VISIBLE_DEVICES": ""})
     assert hidden.devices == ()
