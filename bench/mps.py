@@ -29,6 +29,7 @@ from typing import Any
 from _common import ROOT, environment, keep, paired, warn_of_others
 from headway.core.machine import Device
 from headway.core.mps import equal_shares
+from headway.core.plan import Way
 from headway.core.words import Share
 from headway.core.workload import Workload
 from headway.costs.device_sharing import DeviceSharing
@@ -100,9 +101,9 @@ def load_of(size: str, seconds: float, device: Device) -> tuple[dict[str, Any], 
     return alone, workload
 
 
-def predicted(workload: Workload, copies: int, device: Device, way: str) -> float:
+def predicted(workload: Workload, copies: int, device: Device, way: Way) -> float:
     """STP of so many copies by the model."""
-    model = DeviceSharing(way)  # type: ignore[arg-type]
+    model = DeviceSharing(way)
     share = Share(devices=(device.index,), device_part=1 / copies if way == "mps" else None)
     usage = model.usage(workload, share, device)
     (rate,) = model.pool.rates([usage.milli], [copies])
@@ -115,9 +116,10 @@ def measure(arguments: argparse.Namespace, device: Device) -> dict[str, Any]:
     except MpsMissing as error:
         raise SystemExit(str(error)) from None
     loads = {size: load_of(size, arguments.seconds, device) for size in arguments.sizes}
-    cells: dict[tuple[str, int], dict[str, list[float]]] = {}
+    cells: dict[tuple[str, int], dict[Way, list[float]]] = {}
     for number in range(arguments.rounds):
-        for way in ("time-slices", "mps") if number % 2 else ("mps", "time-slices"):
+        ways: list[Way] = ["time-slices", "mps"] if number % 2 else ["mps", "time-slices"]
+        for way in ways:
             with tempfile.TemporaryDirectory(prefix="hw-mps-", dir="/tmp") as place:
                 daemon = None
                 if way == "mps":
@@ -155,7 +157,7 @@ def measure(arguments: argparse.Namespace, device: Device) -> dict[str, Any]:
 def cell_of(
     size: str,
     copies: int,
-    found: Mapping[str, Sequence[float]],
+    found: Mapping[Way, Sequence[float]],
     alone: Mapping[str, Any],
     workload: Workload,
     device: Device,
