@@ -22,6 +22,7 @@ from headway.core.plan import Division
 from headway.core.run import Run
 from headway.core.units import GIB
 from headway.core.workload import Workload
+from headway.engines.local.mps_host import LOOK_NS, MpsHost
 from headway.handle import RunHandle
 from headway.planners.gpu_sharing import sharing_plans
 from headway.testing.machines import fake_device, fake_machine
@@ -145,7 +146,7 @@ def states(result) -> dict[str, str]:
 def asked_of(stage: Stage) -> list[str]:
     """What the fake was told, but for questions how it is."""
     return [
-        call for call in stage.fake.calls()
+        call for call in stage.fake.settle()
         if not call.startswith(("command get_", "command ps"))
     ]  # fmt: skip
 
@@ -254,3 +255,12 @@ def test_a_later_life_of_the_run_takes_the_daemon_over(stage: Stage):
         world[0].interrupt(1)
         stage.gate.touch()
     assert any(call.startswith("command quit") for call in stage.fake.calls())
+
+
+def test_a_look_that_goes_on_at_the_end_starts_no_other_daemon(stage: Stage):
+    for number in range(1, 6):
+        host = MpsHost(stage.folder / f"run-{number}", ["GPU-0"], environment=os.environ)
+        host.start()
+        host.look(LOOK_NS)
+        host.close(keep=False)
+        assert stage.fake.settle().count("start -d") == number

@@ -62,6 +62,7 @@ class MpsHost:
         self._daemon: Daemon | None = None
         self._state = "absent"
         self._next_look_ns = 0
+        self._closing = False
         self._looking: Future[_Seen] | None = None
         self._asks = ThreadPoolExecutor(1, thread_name_prefix="mps-look")
         self._releases = ThreadPoolExecutor(1, thread_name_prefix="mps-release")
@@ -128,8 +129,12 @@ class MpsHost:
 
     def close(self, *, keep: bool) -> None:
         """End the daemon, unless jobs go on under it."""
-        for executor in (self._asks, self._releases):
-            executor.shutdown(wait=False, cancel_futures=True)
+        self._closing = True
+        self._releases.shutdown(wait=False, cancel_futures=True)
+        # A look that goes on would take our own end of the daemon for its loss, and replace it.
+        self._asks.shutdown(wait=True, cancel_futures=True)
+        if self._looking is not None and not self._looking.cancelled():
+            self._judge(self._looking.result())
         if self._daemon is None or keep:
             return
         ending = self._daemon.end()
@@ -221,7 +226,7 @@ class MpsHost:
     def _look(self, daemon: Daemon) -> _Seen:
         """In a thread: how the daemon is; one that has gone is replaced."""
         health = daemon.control.health()
-        if health.state != "gone":
+        if health.state != "gone" or self._closing:
             return _Seen(health, daemon)
         daemon.end()  # servers that it left behind
         fresh, words = self._started()
